@@ -1,0 +1,90 @@
+"""The command line: `ranonce COMMAND …`. Each command is a module of its own, loaded when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ranonce.errors import EX_USAGE, RanonceError, UsageError
+from ranonce.receipts import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+#: The commands in the order a person meets them, and what each is for.
+COMMANDS: dict[str, str] = {
+    "init": "Create a ledger.",
+    "add": "Declare a job and print the line for its scheduler.",
+    "run": "Do a window's work, if it is still to be done.",
+    "probe": "Name what is missing, dead or doubled.",
+    "show": "Tell the story of a window: did it run, and why or why not?",
+    "status": "Show the board of all jobs, or the windows of one.",
+    "release": "Say what became of a run that cannot say so itself.",
+    "stop": "Inside a job: give up on purpose, until a time.",
+}
+
+
+def entry() -> None:
+    """Run the command line and end this process with its exit status.
+
+    The process ends at once, without closing the store: the ledger is durable already, and closing would cost two
+    more syncs of the disk.
+    """
+    status = main(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue  # closed or full: nobody listens, and the status says what happened
+    os._exit(status)
+
+
+def main(argv: list[str]) -> int:
+    """Run one command and return its exit status. Prints one sentence for every error that was foreseen."""
+    try:
+        if not argv or argv[0] in ("-h", "--help", "help"):
+            return _help(argv[1:] if argv[:1] == ["help"] else [])
+        if argv[0] in ("-V", "--version"):
+            from importlib.metadata import version
+
+            print("ranonce", version("ranonce"))
+            return 0
+        command = module(argv[0])
+        from ranonce.cli.options import parse
+
+        return int(command.run(parse(command.COMMAND, argv[1:]), os.environ))
+    except RanonceError as error:
+        say(f"ranonce: {error}")
+        return error.exit_status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has seen enough
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else EX_USAGE
+
+
+def module(name: str) -> ModuleType:
+    """Return the module of a command. Raises UsageError for one that does not exist."""
+    if name not in COMMANDS:
+        from ranonce.settings import nearest
+
+        raise UsageError(f"ranonce has no command {name!r}.", nearest(name, COMMANDS))
+    from importlib import import_module
+
+    return import_module(f"ranonce.cli.{name}")
+
+
+def _help(about: list[str]) -> int:
+    from ranonce.cli.options import help_text
+
+    if about:
+        print(help_text(module(about[0]).COMMAND), end="")
+        return 0
+    print("ranonce: a run ledger for scheduled jobs. Did it run once?\n\nusage: ranonce COMMAND [options]\n")
+    for name, summary in COMMANDS.items():
+        print(f"  {name:<10}{summary}")
+    print("\n`ranonce COMMAND --help` says more. Start with: ranonce init")
+    return 0

@@ -1,0 +1,132 @@
+"""`ranonce init`: create a ledger. Nothing else ever does."""
+
+from __future__ import annotations
+
+import os
+
+from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
+from ranonce.cli.options import Command, Option
+from ranonce.config import find_config, load, state_folder, user_config
+from ranonce.errors import ConfigError, NotThisLedger
+from ranonce.filesystem import file_system_of
+from ranonce.ledger import known_ledger, remember_ledger
+from ranonce.record import Record
+from ranonce.stores import open_store
+from ranonce.storeurl import MEMORY, sqlite_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ranonce.cli.options import Parsed
+    from ranonce.config import LedgerSpec
+
+COMMAND = Command(
+    "init",
+    (),
+    "Create a ledger.",
+    (
+        Option("accept-volatile", "Accept a place that may be lost or does not lock well; this is recorded."),
+        JSON,
+        *LEDGER_OPTIONS,
+    ),
+    description="""Creates the ledger, gives it an id, and writes both into the configuration. Prints RANONCE_STORE= and
+    RANONCE_LEDGER= for places without a configuration file. Calling it again changes nothing; it refuses to create a
+    second ledger where one is known to have been.""",
+)
+
+
+class Made(Record):
+    """What `init` found or made."""
+
+    store: str
+    ledger: str
+    created: bool
+    config: str | None
+
+
+def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
+    """Create the ledger, or find that it is there."""
+    path = _config_path(parsed, environ)
+    exists = path is not None and os.path.lexists(path)
+    config = load(path if exists else None, environ, store=parsed.get("store"))
+    states = state_folder(environ)
+    ledger, created = _ledger(config.ledger, states, parsed.flag("accept-volatile"))
+    remember_ledger(states, config.ledger.store, ledger)
+    problem = _write_config(path, config.ledger.store, ledger, environ)
+    made = Made(config.ledger.store, ledger, created, None if problem else path)
+    _tell(made, problem, as_json=parsed.flag("json"))
+    return 0
+
+
+def _config_path(parsed: Parsed, environ: Mapping[str, str]) -> str | None:
+    """Return the configuration to write: the one that is named or in use, else the user's own."""
+    if (named := parsed.get("config") or environ.get("RANONCE_CONFIG")) is not None:
+        return os.path.abspath(os.path.expanduser(named))
+    return find_config(None, environ) or user_config(environ)
+
+
+def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, bool]:
+    """Return the id of the ledger at the store, and whether it was created now."""
+    path = sqlite_path(spec.store)
+    if spec.store == MEMORY or path is None:
+        raise ConfigError(f"{spec.store!r} cannot be kept.", "Name a file: --store sqlite:////absolute/path.")
+    expected = spec.ledger_id or known_ledger(states, spec.store)
+    if os.path.lexists(path):
+        found = open_store(spec.store, wait_seconds=spec.store_wait).identity().ledger
+        if expected not in (None, found):
+            raise NotThisLedger(
+                f"the store {spec.store} is ledger {found}, and {expected} is expected there.",
+                "Nothing was changed. Restore the right ledger, or name another store.",
+            )
+        return found, False
+    if expected is not None:
+        raise NotThisLedger(
+            f"the ledger {expected} was at {spec.store}, and it is gone.",
+            "Nothing was created, since finished windows would run again. Restore it, or name another store.",
+        )
+    return _create(path, accept_volatile), True
+
+
+def _create(path: str, accept_volatile: bool) -> str:
+    from ranonce.stores.sqlite import create
+
+    where = file_system_of(os.path.dirname(path))
+    if where.problem is not None and not accept_volatile:
+        raise ConfigError(
+            f"{path!r} is on {where.kind} (mounted at {where.mount}): {where.problem}.",
+            "Name a place on a local disk that lives longer than the jobs (--store), or pass --accept-volatile.",
+        )
+    ledger = os.urandom(16).hex()
+    create(path, ledger, volatile=f"{where.kind}: {where.problem}" if where.problem else None)
+    return ledger
+
+
+def _write_config(path: str | None, store: str, ledger: str, environ: Mapping[str, str]) -> str | None:
+    """Write store and id into the configuration; return why that was not possible, or None."""
+    from ranonce.configfile import write_ledger
+
+    if path is None:
+        return "HOME is not set, so there is no place for a configuration."
+    try:
+        write_ledger(path, store, ledger, environ)
+    except ConfigError as error:
+        return str(error)  # a read-only place: the printed variables serve instead
+    return None
+
+
+def _tell(made: Made, problem: str | None, *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        print(json.dumps(made.as_dict()))
+        return
+    print(f"{'Created' if made.created else 'Found'} the ledger {made.ledger} at {made.store}.")
+    if made.config:
+        print(f"Written to {made.config}. Where there is no such file, set:")
+    else:
+        print(f"No configuration was written: {problem} Set instead:")
+    print(f"RANONCE_STORE={made.store}")
+    print(f"RANONCE_LEDGER={made.ledger}")
+    if made.created:
+        print('Next: ranonce add JOB --every "0 2 * * *" -- COMMAND')

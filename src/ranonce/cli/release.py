@@ -1,0 +1,62 @@
+"""`ranonce release`: a person says what became of a run that cannot say so itself."""
+
+from __future__ import annotations
+
+from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
+from ranonce.cli.opening import open_ledger
+from ranonce.cli.options import Command, Option
+from ranonce.errors import EX_PERSON_NEEDED, EX_TRY_LATER, UsageError
+from ranonce.lifecycle import RunKey
+from ranonce.names import check_job_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ranonce.cli.options import Parsed
+
+COMMAND = Command(
+    "release",
+    ("JOB", "WINDOW"),
+    "Say what became of a run that cannot say so itself.",
+    (
+        Option("as", "Was its work done?", "WHAT", "choice", ("done", "not-done")),
+        Option("reason", "Why you think so; it is recorded.", "TEXT"),
+        Option("input", "The input's SHA-256, where other input is other work.", "SHA256"),
+        JSON,
+        *LEDGER_OPTIONS,
+    ),
+    description="""For a run that is held, crashed or has used up its attempts. `--as done` settles it; `--as not-done`
+    allows one more attempt.""",
+)
+
+
+def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
+    """Release the run, or say why it needs no release."""
+    job = check_job_name(parsed.arguments[0])
+    as_, reason = parsed.get("as"), parsed.get("reason")
+    if as_ is None or reason is None:
+        raise UsageError(
+            "a release says what became of the work, and why.",
+            f"Write: ranonce release {job} {parsed.arguments[1]} --as done|not-done --reason TEXT",
+        )
+    _, ledger = open_ledger(parsed, environ, job=job)
+    declared = ledger.declared(job)
+    if declared is None:
+        raise UsageError(f"the ledger does not know the job {job!r}.", "See: ranonce status")
+    _, window = declared.named(parsed.arguments[1])
+    key = RunKey(job, window.key, parsed.get("input", ""))
+    refusal = ledger.release(key, window.start, as_, reason)
+    if refusal is not None:
+        if refusal.reason == "unknown":
+            raise UsageError(f"{key} has never run.", f"See: ranonce status {job}")
+        status = EX_TRY_LATER if refusal.reason == "busy" else EX_PERSON_NEEDED
+        print(f"{refusal.sentence}. Nothing was changed.")
+        return status
+    if parsed.flag("json"):
+        import json
+
+        print(json.dumps({"event": "released", "job": job, "window": window.key, "as": as_, "reason": reason}))
+    else:
+        print(f"{key} is released as {as_}." + (" It may be attempted once more." if as_ == "not-done" else ""))
+    return 0

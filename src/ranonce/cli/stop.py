@@ -1,0 +1,78 @@
+"""`ranonce stop`: inside a job, give up on purpose, until a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from ranonce.cli.options import Command, Option
+from ranonce.config import state_folder
+from ranonce.errors import UsageError
+from ranonce.liveness import request_stop
+from ranonce.names import check_name
+from ranonce.settings import duration
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ranonce.cli.options import Parsed
+
+LONGEST_STOP_SECONDS = 366 * 86400.0
+
+COMMAND = Command(
+    "stop",
+    (),
+    "Inside a job: give up on purpose, until a time.",
+    (
+        Option("reason", "Why, such as 429.", "TEXT"),
+        Option("retry-after", "Resume not before: a time like 34h, or seconds, or an instant.", "WHEN"),
+        Option("gate", "Close this gate for every job that uses it, until then.", "NAME", repeat=True),
+    ),
+    description="""Tells the `ranonce run` around this command that the job stops by itself, for a rate limit, say. End
+    the command after it: whatever its exit status, the window is `stopped`, costs no attempt, and is resumed by the
+    first trigger after the time.""",
+)
+
+
+def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
+    """Hand the stop over to the wrapper of this attempt."""
+    owner, reason = environ.get("RANONCE_OWNER"), parsed.get("reason")
+    if not owner:
+        raise UsageError("this is not inside a job (RANONCE_OWNER is not set).", "Call it from a command of ranonce run.")
+    if reason is None:
+        raise UsageError("a stop needs a reason.", "Write: ranonce stop --reason TEXT [--retry-after TIME]")
+    resume_at = _resume_at(parsed.get("retry-after"))
+    gates = [check_name("gate", name) for name in parsed.get("gate", [])]
+    if gates and resume_at is None:
+        raise UsageError("a gate is closed until a time.", "Say which: --retry-after TIME")
+    told = {"reason": reason, "resume_at": resume_at, "gates": [[name, resume_at] for name in gates]}
+    if not request_stop(_folder(environ), owner, json.dumps(told)):
+        raise UsageError(
+            "the attempt this job belongs to has no file on this host, so nobody can be told.",
+            "Give up with an exit code that is declared as --stop-exit-code instead.",
+        )
+    return 0
+
+
+def _resume_at(written: str | None) -> float | None:
+    """Return the instant to resume at, or None. Absurd and negative values are refused."""
+    if written is None:
+        return None
+    from ranonce.timefmt import parse_instant
+
+    if "T" in written.upper() and "-" in written:
+        at = parse_instant(written)
+    else:
+        at = time.time() + (float(written) if written.isascii() and written.isdigit() else duration(written))
+    if at > time.time() + LONGEST_STOP_SECONDS:
+        raise UsageError(f"--retry-after {written!r} is more than a year away.", "Name a time within a year.")
+    return max(at, time.time())
+
+
+def _folder(environ: Mapping[str, str]) -> str:
+    ledger = environ.get("RANONCE_LEDGER")
+    if not ledger:
+        raise UsageError("it is not known which ledger this job belongs to.", "Hand RANONCE_LEDGER on to this command.")
+    return os.path.join(state_folder(environ), ledger)

@@ -1,0 +1,37 @@
+"""The line for a crontab. Source: crontab(5) of Debian's cron."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ranonce.windows import Schedule
+
+#: When the scheduler fires for each calendar rule: as the window begins.
+CALENDAR = {"hour": "0 * * * *", "day": "0 0 * * *", "week": "0 0 * * 1", "month": "0 0 1 * *"}
+
+
+def crontab_line(schedule: Schedule, program: str, job: str, *, config: str | None) -> str:
+    """Return the crontab line that runs a job. Paths are absolute, and it mails only what matters."""
+    words = [program, "run", job, "--receipt", "problems"]
+    if config is not None:
+        words += ["--config", config]
+    command = " ".join(_quoted(word) for word in words)
+    # cron takes an unescaped % for a newline, in quotes too.
+    return f"{CALENDAR.get(schedule.every, schedule.every)} {command.replace('%', chr(92) + '%')}"
+
+
+def host_zone() -> str:
+    """Return the name of the zone this host's cron counts in; UTC where nothing says otherwise."""
+    for path, prefix in (("/etc/localtime", "/zoneinfo/"),):
+        name = os.path.realpath(path).partition(prefix)[2]
+        if name:
+            return "UTC" if name in ("Etc/UTC", "UTC", "Etc/UCT", "Etc/Zulu", "Zulu", "Universal") else name
+    return "UTC"
+
+
+def _quoted(word: str) -> str:
+    import shlex
+
+    return shlex.quote(word)

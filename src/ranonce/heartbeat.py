@@ -1,0 +1,114 @@
+"""Keep a lease while the work goes on, and stop the work in time when the lease cannot be kept.
+
+An attempt that cannot renew must end before another may begin (*self-fencing*). It counts from the moment before the
+last confirmed renewal was sent, by a clock that goes on while the machine sleeps, and leaves room for the child to
+end. Where this attempt's lock proves on the same disk that it lives (SQLite), a renewal that fails stops nothing: only
+the answer `lost` does.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from ranonce.errors import RanonceError
+from ranonce.liveness import boot_clock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ranonce.lifecycle import Refusal
+
+#: The longest sleep of the fence: after a suspended machine wakes, the clock is looked at again within this time.
+FENCE_LOOK_SECONDS = 2.0
+
+
+def beat_interval(lease_seconds: float) -> float:
+    """Return the seconds between two renewals."""
+    return min(lease_seconds / 5, 30.0)
+
+
+def stop_margin(lease_seconds: float, grace_seconds: float) -> float:
+    """Return how long before the end of the lease the child must be told to stop."""
+    return min(grace_seconds, lease_seconds / 3) + min(5.0, lease_seconds / 6)
+
+
+class Heartbeat:
+    """Renews one claim in a thread of its own.
+
+    `renew` asks the store (None: renewed; a refusal: lost; RanonceError: no answer). `stop` is told "lost" or "fenced",
+    once, from another thread. `fence` is False where the lock file already proves that the attempt lives.
+    """
+
+    def __init__(
+        self,
+        renew: Callable[[], Refusal | None],
+        stop: Callable[[str], None],
+        *,
+        lease_seconds: float,
+        grace_seconds: float,
+        fence: bool,
+        claimed_at: float,
+        clock: Callable[[], float] = boot_clock,
+    ) -> None:
+        self._renew = renew
+        self._stop = stop
+        self._clock = clock
+        self._lease = lease_seconds
+        self._margin = stop_margin(lease_seconds, grace_seconds)
+        self._confirmed = claimed_at
+        self._fence = fence
+        self._over = threading.Event()
+        self._told = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self.lost: Refusal | None = None
+        self.last_error: RanonceError | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it beats, or has beaten."""
+        return bool(self._threads)
+
+    def start(self) -> None:
+        """Begin to beat. Call it after the child was forked: the fork must come from a single thread."""
+        loops = [self._beat, self._watch] if self._fence else [self._beat]
+        for loop in loops:
+            thread = threading.Thread(target=loop, name=f"ranonce{loop.__name__}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def end(self) -> None:
+        """Stop beating. A renewal that hangs in a dead connection is left behind."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(timeout=0.1)
+
+    def _beat(self) -> None:
+        pause = beat_interval(self._lease)
+        while not self._over.wait(pause):
+            sent = self._clock()
+            try:
+                refusal = self._renew()
+            except RanonceError as error:
+                self.last_error = error
+                pause = min(beat_interval(self._lease), max(0.05, self._lease / 50))
+                continue
+            if refusal is not None:
+                self.lost = refusal
+                self._tell("lost")
+                return
+            self._confirmed = sent
+            pause = beat_interval(self._lease)
+
+    def _watch(self) -> None:
+        while True:
+            left = self._confirmed + self._lease - self._margin - self._clock()
+            if left <= 0:
+                self._tell("fenced")
+                return
+            if self._over.wait(min(left, FENCE_LOOK_SECONDS)):
+                return
+
+    def _tell(self, why: str) -> None:
+        if self._told.acquire(blocking=False) and not self._over.is_set():
+            self._stop(why)

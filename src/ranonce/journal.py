@@ -1,0 +1,115 @@
+"""The second witness: what this host saw committed, in an append-only JSON Lines file outside the store.
+
+One line per event, written after its commit with one write, its length and checksum in front. A store that knows less
+than the journal (wiped, re-created, restored from yesterday) or something else is refused, so that finished windows
+do not run again. The journal protects this host only: what another host committed, it has not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+
+from ranonce.errors import NotThisLedger
+from ranonce.timefmt import format_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ranonce.lifecycle import Event
+    from ranonce.stores.base import Store
+
+#: How much of the end of the journal is read to find the newest fact. Lines are far shorter.
+TAIL_BYTES = 16 * 1024
+
+
+def encode(fact: dict[str, Any]) -> bytes:
+    """Return a fact as one line that proves itself whole: `{"len":…,"crc":"…","fact":…}`."""
+    body = json.dumps(fact, separators=(",", ":")).encode()
+    return b'{"len":%d,"crc":"%08x","fact":%b}\n' % (len(body), zlib.crc32(body), body)
+
+
+def decode(line: bytes) -> dict[str, Any] | None:
+    """Return the fact of a line, or None if any of it is torn, padded or changed."""
+    head, found, rest = line.partition(b',"fact":')
+    if not found or not head.startswith(b'{"len":') or not rest.endswith(b"}"):
+        return None
+    body = rest[:-1]
+    if head != b'{"len":%d,"crc":"%08x"' % (len(body), zlib.crc32(body)):
+        return None
+    fact = json.loads(body)
+    return fact if isinstance(fact, dict) else None
+
+
+class Journal:
+    """The journal of one ledger on this host. It need not exist: a host that saw nothing has nothing to say."""
+
+    def __init__(self, folder: str, epoch: int = 1) -> None:
+        self.path = os.path.join(folder, "journal.jsonl")
+        self.epoch = epoch
+
+    def append(self, events: Iterable[Event]) -> None:
+        """Note committed events. Raises OSError: the store has them, so the caller only says it."""
+        lines = b"".join(encode(self._fact(event)) for event in events)
+        if not lines:
+            return
+        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            size = os.fstat(fd).st_size
+            if size and os.pread(fd, 1, size - 1) != b"\n":
+                lines = b"\n" + lines  # whatever was torn there stays torn, alone on its line
+            os.write(fd, lines)
+        finally:
+            os.close(fd)
+
+    def _fact(self, event: Event) -> dict[str, Any]:
+        return {
+            "seq": event.seq,
+            "epoch": self.epoch,
+            "at": format_instant(event.at, precision="ms"),
+            "event": event.event,
+            "job": event.key.job,
+            "window": event.key.window,
+            "input": event.key.input,
+            "attempt": event.attempt,
+            "owner": event.owner,
+            "reason": event.reason,
+        }
+
+    def tail(self) -> list[dict[str, Any]]:
+        """Return the facts near the end of the journal, in the order they were written; bad lines are passed over."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return []
+        try:
+            size = os.fstat(fd).st_size
+            tail = os.pread(fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
+        finally:
+            os.close(fd)
+        return [fact for line in tail.split(b"\n") if (fact := decode(line))]
+
+    def check(self, facts: list[dict[str, Any]], store: Store) -> None:
+        """Refuse a store that has forgotten or changed what this host saw committed.
+
+        `facts` were read before the store: it may know more than they say, never less. Facts of another epoch are
+        from before a loss that was accepted.
+        """
+        fact = max((fact for fact in facts if fact["epoch"] == self.epoch), key=lambda fact: int(fact["seq"]), default=None)
+        if fact is None:
+            return
+        event = store.event(fact["seq"])
+        seen = f"this host saw {fact['event']} of {fact['job']}:{fact['window']} (event {fact['seq']})"
+        if event is None:
+            raise NotThisLedger(f"the ledger has gone back in time: {seen}, and the ledger does not know it.", _MEND)
+        if {**self._fact(event), "at": fact["at"]} != fact:
+            raise NotThisLedger(f"the ledger has changed: {seen}, and the ledger has another event there.", _MEND)
+
+
+_MEND = (
+    "Nothing was run, since finished windows might run again. Put the newest ledger back;"
+    " the journal stands in the state folder."
+)

@@ -1,0 +1,415 @@
+"""The ledger: the use cases over a store. Read, decide, commit, and the one loop for lost races and lost replies.
+
+The rules stand in `lifecycle`, the keeping in `stores`. Here is what joins them: which store this is, what this host
+can prove about other attempts, the journal, and outcomes that an earlier invocation could not commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from ranonce import lifecycle
+from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable, UsageError
+from ranonce.failpoints import failpoint
+from ranonce.journal import Journal
+from ranonce.lifecycle import Claim, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
+from ranonce.liveness import HostIdentity, examine, forget, this_host, unrecorded
+from ranonce.record import Record
+from ranonce.stores import open_store
+from ranonce.stores.base import Job, LostReply
+from ranonce.windows import Schedule, Window
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ranonce.lifecycle import Ask, Decision, Event, Snapshot
+    from ranonce.stores.base import Store
+
+#: A commit that loses its race is tried again at once; only a store that never lets go ends this.
+FIRST_PAUSE_SECONDS = 0.002
+
+
+class Declared(Record):
+    """A job's schedule as the ledger has it: the version in force, its rule, and all versions."""
+
+    version: ScheduleVersion
+    schedule: Schedule
+    versions: tuple[ScheduleVersion, ...]
+
+    def named(self, key: str) -> tuple[ScheduleVersion, Window]:
+        """Return the window a key names, and the version it belongs to. UsageError where no version has it."""
+        wrong: UsageError | None = None
+        for version in reversed(self.versions):
+            schedule = schedule_of(version)
+            try:
+                window = schedule.window(key)
+            except UsageError as error:
+                wrong = wrong or error
+                continue
+            if self.in_force(window.start) == version:
+                return version, window
+        if wrong is None:
+            wrong = UsageError(f"window {key!r} belongs to no schedule that was in force then.", "")
+        raise wrong
+
+    def in_force(self, start: int) -> ScheduleVersion:
+        """Return the version that judges windows starting at an instant."""
+        for version in reversed(self.versions):
+            if version.valid_from is None or version.valid_from <= start:
+                return version
+        return self.versions[0]
+
+
+def schedule_of(version: ScheduleVersion) -> Schedule:
+    """Return the rule of a recorded version."""
+    return Schedule(version.every, version.tz, version.dialect)
+
+
+class Ledger:
+    """An open ledger. `folder` is this ledger's state folder on this host, or None where there is none."""
+
+    def __init__(self, store: Store, *, folder: str | None, wait_seconds: float = 30.0) -> None:
+        self.store = store
+        self.folder = folder
+        self.wait_seconds = wait_seconds
+        self.host: HostIdentity = this_host()
+        self.journal = Journal(folder, store.identity().epoch) if folder else None
+        self.warnings: list[str] = []
+
+    @classmethod
+    def open(cls, url: str, ledger: str | None, *, state_folder: str | None, wait_seconds: float = 30.0) -> Ledger:
+        """Open the ledger at a store's URL, and make sure it is the one that is meant.
+
+        `ledger` is the id it must have; without one, this host must have seen the ledger at that URL before. Raises
+        NotThisLedger for any other, or for one that has gone back in time; StoreUnavailable if it cannot be reached.
+        """
+        expected = ledger or (known_ledger(state_folder, url) if state_folder else None)
+        folder = os.path.join(state_folder, expected) if state_folder and expected else None
+        seen = Journal(folder).tail() if folder else []
+        store = open_store(url, wait_seconds=wait_seconds)
+        identity = store.identity()
+        if expected is None:
+            raise NotThisLedger(
+                f"nothing says which ledger {url} should be.",
+                f"Set RANONCE_LEDGER={identity.ledger} if it is this one, or put `id` into [ledger] of the configuration.",
+            )
+        if identity.ledger != expected:
+            raise NotThisLedger(
+                f"the store {url} is ledger {identity.ledger}, not {expected}.",
+                "Nothing was run. Name the right store, or restore this one.",
+            )
+        now = time.time()
+        if now < identity.created_at - 1:
+            raise ConfigError(
+                f"this host's clock is before the ledger's birth ({identity.created_at - now:.0f} seconds).",
+                "Nothing was run; set the clock.",
+            )
+        opened = cls(store, folder=folder, wait_seconds=wait_seconds)
+        if folder and not _usable(folder):
+            opened.folder = opened.journal = None
+            opened.warnings.append(f"no state folder {folder!r}: no journal and no proof of death on this host")
+        if opened.journal:
+            opened.journal.check(seen, store)
+        opened._look_at_the_clock(now)
+        return opened
+
+    def _look_at_the_clock(self, now: float) -> None:
+        """Say when the real clock reads earlier than the ledger's last event."""
+        last = self.store.newest_events(1)
+        if last and last[0].at > now + 1:
+            self.warnings.append(f"this host's clock is {last[0].at - now:.0f} seconds behind the ledger's last event")
+
+    def reopen(self, *, wait_seconds: float) -> Ledger:
+        """Return the same ledger for another thread."""
+        return Ledger(self.store.reopen(wait_seconds), folder=self.folder, wait_seconds=wait_seconds)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()
+
+    # --- read, decide, commit ---
+
+    def _settle(
+        self, key: RunKey, window_start: int, decide: Callable[[Snapshot], Decision]
+    ) -> tuple[Snapshot, Decision]:
+        """Decide on a fresh snapshot until a decision is committed or needs no writing.
+
+        A race lost is decided anew. After a lost reply the next snapshot shows whether the commit happened: the
+        decision then finds the asker's own owner id (and keeps what it has), or decides again.
+        """
+        give_up = time.monotonic() + self.wait_seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                snap = self.store.read(key, window_start)
+                decision = decide(snap)
+                if not decision.writes:
+                    return snap, decision
+                written = self.store.commit(decision, key, snap.version)
+            except LostReply:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(pause)
+                pause = min(pause * 2, 1.0)
+                continue
+            if written is not None:
+                self._note(written)
+                return snap, decision
+            if time.monotonic() > give_up:
+                raise StoreUnavailable(f"{key} changed faster than it could be decided on.", "Try again later.")
+
+    def _note(self, events: tuple[Event, ...]) -> None:
+        if self.journal is None:
+            return
+        try:
+            self.journal.append(events)
+        except OSError as error:
+            self.warnings.append(f"the journal {self.journal.path!r} could not be written: {error.strerror}")
+
+    # --- claims ---
+
+    def claim(self, ask: Ask, *, before_start: Callable[[], None] | None = None) -> Claim | Refusal:
+        """Claim a run, or learn why not. `before_start` is called when a claim is about to be committed.
+
+        Raises NotThisLedger where the store contradicts itself, StoreUnavailable where no answer came in time: then
+        nothing may be started.
+        """
+
+        def decide(snap: Snapshot) -> Decision:
+            if snap.version < 0:
+                raise NotThisLedger(f"the ledger does not know the job {ask.key.job!r}.", "Declare it: ranonce add")
+            if snap.run is None and snap.witnessed:
+                raise NotThisLedger(
+                    f"the ledger is damaged: {ask.key} has started before, but its run is gone.",
+                    "Nothing was run. Check the file (PRAGMA integrity_check) and restore it from a backup.",
+                )
+            decision = lifecycle.claim(snap, ask, self._sightings(snap, ask.owner))
+            if decision.accepted and decision.writes and before_start:
+                before_start()
+            return decision
+
+        snap, decision = self._settle(ask.key, ask.window.start, decide)
+        if decision.refusal:
+            return decision.refusal
+        return lifecycle.claim_of(decision, snap, ask)
+
+    def _sightings(self, snap: Snapshot, asker: str) -> dict[str, Sighting]:
+        """Look at the processes of the attempts that stand in the way, as far as this host can."""
+        if self.folder is None:
+            return {}
+        owners = {rival.lease.owner for rival in snap.rivals}
+        if snap.run is not None and snap.run.status == lifecycle.RUNNING:
+            owners.add(snap.run.owner)
+        owners.discard(asker)
+        return {owner: _sighting(self.folder, owner, self.host) for owner in owners}
+
+    def renew(self, held: Claim, overlap: str) -> Refusal | None:
+        """Renew a claim for another lease. A refusal means the claim is lost."""
+        _, decision = self._settle(held.key, held.window.start, lambda snap: lifecycle.renew(snap, held, overlap))
+        return decision.refusal
+
+    def finish(self, held: Claim, verdict: Verdict) -> Refusal | None:
+        """Record a verdict. A refusal means that another attempt holds the run; the verdict is kept as `lost`."""
+        _, decision = self._settle(held.key, held.window.start, lambda snap: lifecycle.finish(snap, held, verdict))
+        return decision.refusal
+
+    def reconciled(self, held: Claim, max_attempts: int) -> Refusal | None:
+        """Go on after a look found the crashed work undone. A refusal means it was the last attempt, or is lost."""
+        _, decision = self._settle(
+            held.key, held.window.start, lambda snap: lifecycle.reconciled(snap, held, max_attempts)
+        )
+        return decision.refusal
+
+    def release(self, key: RunKey, window_start: int, as_: str, reason: str) -> Refusal | None:
+        """Let a person say what became of a run: `done` or `not-done`."""
+
+        def decide(snap: Snapshot) -> Decision:
+            return lifecycle.release(snap, as_, reason, self._sightings(snap, ""))
+
+        return self._settle(key, window_start, decide)[1].refusal
+
+    # --- outcomes that could not be recorded ---
+
+    def finish_or_keep(self, held: Claim, verdict: Verdict, keep: Callable[[str, bool], None] | None) -> Refusal | None:
+        """Record a verdict; keep trying while the store is away, then leave it with this host.
+
+        `keep(text, sync)` puts the outcome into the attempt's file: before the commit, so that a kill between the
+        child's end and the commit loses nothing, and once more with fsync if it cannot be committed. Raises
+        OutcomeNotRecorded then.
+        """
+        text = outcome_text(held, verdict)
+        if keep:
+            keep(text, False)
+        failpoint("finish:outcome-kept")
+        give_up = time.monotonic() + self.wait_seconds
+        pause = 0.05
+        while True:
+            try:
+                return self.finish(held, verdict)
+            except (StoreUnavailable, NotThisLedger, ConfigError) as error:
+                if time.monotonic() + pause > give_up or not isinstance(error, StoreUnavailable):
+                    if keep:
+                        keep(text, True)
+                    where = "it waits on this host and is recorded by the next run" if keep else "it is lost"
+                    raise OutcomeNotRecorded(
+                        f"{held.key} ended ({verdict.outcome}), but that could not be recorded: {error.sentence}",
+                        f"Outcome kept: {where}.",
+                    ) from error
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    def settle_unrecorded(self) -> list[tuple[RunKey, str]]:
+        """Commit the outcomes that earlier invocations on this host could not; say which.
+
+        Comes before anything else, so that work that was done is not done again.
+        """
+        if self.folder is None:
+            return []
+        settled = []
+        for owner, text in unrecorded(self.folder):
+            outcome = outcome_of(text)
+            if outcome is None:
+                self.warnings.append(f"the outcome kept for attempt {owner} cannot be read")
+                continue
+            held, verdict = outcome
+            refusal = self.finish(held, verdict)
+            forget(self.folder, owner)
+            settled.append((held.key, "lost" if refusal else verdict.outcome))
+        return settled
+
+    # --- schedules ---
+
+    def declared(self, job: str) -> Declared | None:
+        """Return the schedule the ledger has for a job, or None."""
+        versions = self.store.schedules(job)
+        return Declared(versions[-1], schedule_of(versions[-1]), versions) if versions else None
+
+    def declare(
+        self, job: Job, every: Schedule, offset: int, *, now: float, change: bool
+    ) -> tuple[Declared, bool]:
+        """Record a job's schedule if it is new or, with `change`, differs; return it, and whether it was changed.
+
+        Without `change` a schedule that contradicts the recorded one is refused (ConfigError).
+        """
+        give_up = time.monotonic() + self.wait_seconds
+        while time.monotonic() < give_up:
+            known = self.store.job(job.name)
+            recorded = self.declared(job.name)
+            version = None
+            if recorded is None:
+                version = ScheduleVersion(1, every.every, every.tz, every.dialect, offset, None, time.time())
+            elif recorded.schedule != every or recorded.version.offset != offset:
+                if not change:
+                    raise _contradiction(job.name, recorded, every, offset)
+                start = self._begins(job.name, recorded, every, now)
+                number = recorded.version.number + 1
+                version = ScheduleVersion(number, every.every, every.tz, every.dialect, offset, start, time.time())
+            same = known and (known.late_after, known.max_attempts) == (job.late_after, job.max_attempts)
+            if recorded is not None and version is None and same:
+                return recorded, False
+            if self.store.record_schedule(job, version, known.version if known else -1):
+                declared = self.declared(job.name)
+                assert declared is not None
+                return declared, version is not None and recorded is not None
+        raise StoreUnavailable(f"the schedule of {job.name!r} could not be recorded in time.", "Try again later.")
+
+    def _begins(self, job: str, recorded: Declared, every: Schedule, now: float) -> int:
+        """Where a new version begins: the end of the last started window; without one, the window that is now."""
+        if (end := self.store.last_started_end(job, recorded.version.number, now)) is not None:
+            return end
+        earlier = self.store.last_started_end(job, 0, now)
+        begin = every.window_at(now).start
+        return begin if earlier is None else max(begin, earlier)
+
+
+def _contradiction(job: str, recorded: Declared, every: Schedule, offset: int) -> ConfigError:
+    def told(schedule: Schedule, shift: int) -> str:
+        return f"{schedule.every!r} in {schedule.tz}" + (f" with offset {shift}" if shift else "")
+
+    return ConfigError(
+        f"{job!r} is recorded as {told(recorded.schedule, recorded.version.offset)}, not {told(every, offset)}.",
+        f"Nothing was run. Change it on purpose: ranonce add {job} --every …",
+    )
+
+
+def _sighting(folder: str, owner: str, here: HostIdentity) -> Sighting:
+    evidence = examine(folder, owner, here)
+    return Sighting(evidence.state, evidence.pid, evidence.name)
+
+
+# --- outcomes as text -----------------------------------------------------------------------------------------------
+
+
+def outcome_text(held: Claim, verdict: Verdict) -> str:
+    """Return claim and verdict as JSON, for the attempt's file. The child's output is left out: it may be large."""
+    return json.dumps(
+        {
+            "claim": {
+                **held.as_dict(),
+                "key": [held.key.job, held.key.window, held.key.input],
+                "window": [held.window.key, held.window.start, held.window.end],
+            },
+            "verdict": {
+                **verdict.as_dict(),
+                "output": None,
+                "data": dict(verdict.data),
+                "gates": [list(gate.as_dict().values()) for gate in verdict.gates],
+            },
+        }
+    )
+
+
+def outcome_of(text: str) -> tuple[Claim, Verdict] | None:
+    """Return what `outcome_text` wrote, or None if it is not that."""
+    try:
+        told = json.loads(text)
+        claim, verdict = told["claim"], told["verdict"]
+        gates = tuple(lifecycle.Gate(*gate) for gate in verdict["gates"])
+        held = Claim(**{**claim, "key": RunKey(*claim["key"]), "window": Window(*claim["window"])})
+        return held, Verdict(**{**verdict, "gates": gates})
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+# --- the state folder of this host ----------------------------------------------------------------------------------
+
+
+def remember_ledger(state_folder: str, url: str, ledger: str) -> str:
+    """Note on this host that the ledger `ledger` lives at `url`; return its state folder."""
+    folder = os.path.join(state_folder, ledger)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = os.path.join(folder, "store")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(url + "\n")
+    return folder
+
+
+def known_ledger(state_folder: str, url: str) -> str | None:
+    """Return the id of the ledger that this host last knew at a URL."""
+    found: list[tuple[float, str]] = []
+    try:
+        with os.scandir(state_folder) as entries:
+            for entry in entries:
+                path = os.path.join(entry.path, "store")
+                try:
+                    with open(path, encoding="utf-8") as file:
+                        if file.read().rstrip("\n") == url:
+                            found.append((os.stat(path).st_mtime, entry.name))
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+    except FileNotFoundError:
+        return None
+    return max(found)[1] if found else None
+
+
+def _usable(folder: str) -> bool:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+

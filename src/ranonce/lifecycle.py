@@ -1,0 +1,744 @@
+"""The rules of a run: who may claim it, who may finish it, and what is written then. Pure: no clock, no I/O.
+
+A *run* is one job's work for one window. It has no row before its first claim; afterwards it is `running`, `done`,
+`failed`, `stopped` or `held`. Only an *attempt* (one claim, numbered 1, 2, 3 … and never starting over) moves it, and
+only the highest attempt, under its random owner id, may write. What a run's state means for one who asks depends on
+two more facts: whether the lease still lives, and whether the asker is its owner. Together they are the run's
+*situation*:
+
+    none      nothing is recorded
+    mine      running, the lease lives, the asker owns it (it lost a reply, or renews)
+    busy      running, the lease lives, another owns it; or a process of that attempt was seen alive
+    lapsed    running, the lease is over, nobody took it, the asker owns it
+    zombie    running, the lease is over or its owner was proved dead, the asker does not own it
+    failed stopped held done
+
+The table below says for every situation and every thing one can ask which *move* follows. A move that starts work
+(START, RETRY, RESUME, TAKE_OVER, REGENERATE) must also pass the gates in `obstacle`: overlap, early, late, closed
+gates, an older schedule's window. What a move writes stands in the function that makes it, and nowhere else. The
+diagram in the documentation is drawn from the table.
+"""
+
+from __future__ import annotations
+
+from ranonce.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ranonce.windows import Window
+
+# States of a run, as stored.
+RUNNING, DONE, FAILED, STOPPED, HELD = "running", "done", "failed", "stopped", "held"
+
+# Situations: a state, seen by one who asks at one instant.
+NONE, MINE, BUSY, LAPSED, ZOMBIE = "none", "mine", "busy", "lapsed", "zombie"
+
+# What can be asked.
+CLAIM, RENEW, FINISH, RERUN, RELEASE = "claim", "renew", "finish", "rerun", "release"
+
+# Moves.
+START, RETRY, RESUME, TAKE_OVER, REGENERATE = "start", "retry", "resume", "take-over", "regenerate"
+KEEP, EXTEND, RECLAIM, SETTLE, SETTLE_LATE, FREE = "keep", "extend", "reclaim", "settle", "settle-late", "free"
+NO_RUN, REFUSE_BUSY, REFUSE_HELD, REFUSE_DONE, REFUSE_LOST, REFUSE_NOT_HELD = (
+    "no-run",
+    "refuse-busy",
+    "refuse-held",
+    "refuse-done",
+    "refuse-lost",
+    "refuse-not-held",
+)
+
+TABLE: dict[str, dict[str, str]] = {
+    # situation: {asked: move}
+    NONE: {CLAIM: START, RENEW: REFUSE_LOST, FINISH: REFUSE_LOST, RERUN: NO_RUN, RELEASE: NO_RUN},
+    MINE: {CLAIM: KEEP, RENEW: EXTEND, FINISH: SETTLE, RERUN: KEEP, RELEASE: REFUSE_BUSY},
+    BUSY: {CLAIM: REFUSE_BUSY, RENEW: REFUSE_LOST, FINISH: REFUSE_LOST, RERUN: REFUSE_BUSY, RELEASE: REFUSE_BUSY},
+    LAPSED: {CLAIM: RECLAIM, RENEW: RECLAIM, FINISH: SETTLE_LATE, RERUN: RECLAIM, RELEASE: REFUSE_NOT_HELD},
+    ZOMBIE: {CLAIM: TAKE_OVER, RENEW: REFUSE_LOST, FINISH: REFUSE_LOST, RERUN: REGENERATE, RELEASE: FREE},
+    FAILED: {CLAIM: RETRY, RENEW: REFUSE_LOST, FINISH: REFUSE_LOST, RERUN: REGENERATE, RELEASE: FREE},
+    STOPPED: {CLAIM: RESUME, RENEW: REFUSE_LOST, FINISH: REFUSE_LOST, RERUN: REGENERATE, RELEASE: REFUSE_NOT_HELD},
+    HELD: {CLAIM: REFUSE_HELD, RENEW: REFUSE_LOST, FINISH: SETTLE_LATE, RERUN: REGENERATE, RELEASE: FREE},
+    DONE: {CLAIM: REFUSE_DONE, RENEW: REFUSE_LOST, FINISH: REFUSE_LOST, RERUN: REGENERATE, RELEASE: REFUSE_NOT_HELD},
+}
+
+#: Moves after which the asker holds the claim.
+WINS = frozenset({START, RETRY, RESUME, TAKE_OVER, REGENERATE, KEEP, RECLAIM})
+
+
+class RunKey(Record):
+    """Names a run: job, window and, where other input is other work, the input's full SHA-256."""
+
+    job: str
+    window: str
+    input: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.job}:{self.window}:{self.input}" if self.input else f"{self.job}:{self.window}"
+
+
+class Run(Record):
+    """The newest state of a run. Instants are unix seconds, UTC."""
+
+    key: RunKey
+    window_start: int
+    window_end: int
+    status: str
+    generation: int
+    attempt: int  # the fencing token
+    owner: str
+    failures: int  # failed and crashed attempts of this generation
+    schedule: int  # the schedule version that named the window
+    trigger: str
+    started_at: float
+    version: str | None = None
+    fingerprint: str | None = None
+    finished_at: float | None = None
+    resume_at: float | None = None  # stopped: not before this instant
+    reason: str | None = None
+    exit: int | None = None
+    late: bool = False  # the verdict came after the lease
+    reconciling: bool = False  # a crash is being looked into under this attempt
+
+
+class Lease(Record):
+    """How long a claim lives without renewal, by the store's own clock.
+
+    `expires` counts in `domain`, the name of the clock it was written under (a boot and time namespace for SQLite, one
+    constant for a server). Seen from another domain it says nothing, so the watcher notes when it first saw it there
+    (`seen_domain`, `seen_at`) and waits one full `seconds`.
+    """
+
+    owner: str
+    attempt: int
+    domain: str
+    expires: float
+    seconds: float
+    process: str = ""  # the holder's host, boot and namespaces: JSON, for proof of death
+    seen_domain: str = ""
+    seen_at: float = 0.0
+
+
+class Held(Record):
+    """A claim somebody holds, as a rival or a refused trigger sees it."""
+
+    key: RunKey
+    window_start: int
+    lease: Lease
+
+
+class Gate(Record):
+    """A shared resource that is closed until an instant."""
+
+    name: str
+    until: float
+    reason: str
+    job: str
+
+
+class ScheduleVersion(Record):
+    """One version of a job's schedule; in force for windows that start in [valid_from, next version's valid_from)."""
+
+    number: int
+    every: str
+    tz: str
+    dialect: str
+    offset: int
+    valid_from: int | None  # None: the first version has no beginning
+    recorded_at: float
+
+
+class Event(Record):
+    """An append-only fact about a run: who, what, when, why. `seq` is None until a store has written it."""
+
+    at: float
+    key: RunKey
+    window_start: int
+    event: str
+    attempt: int
+    generation: int
+    reason: str | None = None
+    owner: str = ""
+    trigger: str = ""
+    version: str | None = None
+    host: str = ""
+    data: Mapping[str, Any] = {}
+    output: bytes | None = None
+    seq: int | None = None
+
+
+class Snapshot(Record):
+    """What a store knows at one instant about one run and what it depends on. `now` is read last."""
+
+    version: int  # of the job; a commit after it fails if it has moved on
+    run: Run | None
+    lease: Lease | None
+    rivals: tuple[Held, ...]
+    gates: tuple[Gate, ...]
+    schedules: tuple[ScheduleVersion, ...]
+    horizon: int | None  # windows that started before this instant and have no row were pruned
+    witnessed: bool  # events speak of this run (they must, if there is a row, and must not if there is none)
+    domain: str
+    now: float  # the store's lease clock
+    wall: float  # the store's real clock, unix seconds
+
+
+class Sighting(Record):
+    """What this host can prove about the process behind a claim. `state`: unknown, dead, alive or locked."""
+
+    state: str = "unknown"
+    pid: int | None = None
+    name: str = ""
+
+
+UNKNOWN = Sighting()
+
+
+class Policy(Record):
+    """The job's rules at a claim. Durations in seconds."""
+
+    max_attempts: int = 3
+    retry_delay: float = 0.0
+    early: float = 5.0
+    max_late: float | None = None
+    overlap: str = "forbid"
+    on_crash: str = "retry"
+    uses: tuple[str, ...] = ()
+
+
+class Ask(Record):
+    """One request for a claim. `now` chooses (windows, delays); leases and event times use the store's clocks."""
+
+    key: RunKey
+    window: Window
+    schedule: int
+    owner: str
+    lease_seconds: float
+    now: float
+    served_from: int  # the tick at which this window is meant to be worked on
+    trigger: str
+    policy: Policy = Policy()
+    version: str | None = None
+    fingerprint: str | None = None
+    process: str = ""
+    host: str = ""
+    data: Mapping[str, Any] = {}
+    rerun_reason: str | None = None
+    record_skip: bool = True
+
+
+class Claim(Record):
+    """The right to work on a run: what an attempt must show to write anything."""
+
+    key: RunKey
+    window: Window
+    attempt: int
+    generation: int
+    owner: str
+    trigger: str
+    version: str | None
+    lease_seconds: float
+    started_at: float
+    reconciling: bool = False
+
+
+class Verdict(Record):
+    """What became of an attempt. `outcome`: done, failed, stopped or held."""
+
+    outcome: str
+    at: float
+    reason: str | None = None
+    exit: int | None = None
+    resume_at: float | None = None
+    data: Mapping[str, Any] = {}
+    output: bytes | None = None
+    gates: tuple[Gate, ...] = ()
+
+
+class Refusal(Record):
+    """Why not, by whom, until when."""
+
+    reason: str
+    sentence: str
+    holder: str | None = None
+    until: float | None = None
+    pid: int | None = None
+
+
+class Decision(Record):
+    """What follows from one snapshot and one request: everything to be written, or why not. Written whole or not at all.
+
+    `lease` replaces the run's lease row; `drop_lease` removes it. `unchanged` are leases that the decision took to be
+    over: the commit must find them as they were read. `guarded` is False where only facts are added that stay true
+    whatever else happened (a skip): such a commit needs no version.
+    """
+
+    move: str
+    refusal: Refusal | None = None
+    run: Run | None = None
+    lease: Lease | None = None
+    drop_lease: bool = False
+    events: tuple[Event, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    unchanged: tuple[Held, ...] = ()
+    guarded: bool = True
+
+    @property
+    def accepted(self) -> bool:
+        return self.refusal is None
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.run or self.lease or self.drop_lease or self.events or self.gates)
+
+
+# --- leases ---------------------------------------------------------------------------------------------------------
+
+
+def lease_ends(lease: Lease, domain: str, now: float) -> float:
+    """Return the instant of the clock `domain` at which the lease is over, as far as can be known at `now`."""
+    if _readable(lease, domain, now):
+        return lease.expires
+    if lease.seen_domain == domain:
+        return min(lease.seen_at, now) + lease.seconds
+    return now + lease.seconds
+
+
+def _readable(lease: Lease, domain: str, now: float) -> bool:
+    """Whether the expiry means anything on this clock. One absurdly far ahead (a damaged row, a clock that began
+    anew) does not: it blocks for one lease after it was first seen, not for years."""
+    return lease.domain == domain and lease.expires <= now + lease.seconds
+
+
+def lease_lives(lease: Lease | None, snap: Snapshot, sighting: Sighting) -> bool:
+    """Say whether a claim must be respected: a living process counts always, a proof of death never waits."""
+    if sighting.state == "alive":
+        return True
+    if lease is None or sighting.state == "dead":
+        return False
+    return snap.now < lease_ends(lease, snap.domain, snap.now)
+
+
+def first_sight(lease: Lease, snap: Snapshot) -> Lease | None:
+    """Return the lease with this sighting noted, if it cannot be read on this clock and was never seen from it."""
+    if lease.seen_domain == snap.domain or _readable(lease, snap.domain, snap.now):
+        return None
+    return lease.replace(seen_domain=snap.domain, seen_at=snap.now)
+
+
+def situation(snap: Snapshot, owner: str, attempt: int | None, sightings: Mapping[str, Sighting]) -> str:
+    """Name the run's situation as one asker sees it. `attempt` None: the asker knows only its owner id."""
+    run = snap.run
+    if run is None:
+        return NONE
+    if run.status != RUNNING:
+        return run.status
+    mine = run.owner == owner and attempt in (None, run.attempt)
+    if mine:
+        return MINE if lease_lives(snap.lease, snap, UNKNOWN) else LAPSED
+    return BUSY if lease_lives(snap.lease, snap, sightings.get(run.owner, UNKNOWN)) else ZOMBIE
+
+
+# --- claim and rerun ------------------------------------------------------------------------------------------------
+
+
+def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = None) -> Decision:
+    """Decide a claim (or, with `ask.rerun_reason`, a rerun). The winner's run and lease stand in the decision."""
+    seen = sightings or {}
+    run = snap.run
+    asked = RERUN if ask.rerun_reason is not None else CLAIM
+    move = TABLE[situation(snap, ask.owner, None, seen)][asked]
+    if move == KEEP:
+        return Decision(KEEP, run=None)
+    if move == RECLAIM:
+        return _reclaim(snap, ask.owner, ask.lease_seconds, ask.policy.overlap, seen)
+    if run is None:
+        if move == NO_RUN:
+            return _skip(snap, ask, Refusal("unknown", f"{ask.key} has never run, so there is nothing to run again"))
+        if snap.horizon is not None and ask.window.start < snap.horizon:
+            return _skip(snap, ask, Refusal("pruned", f"{ask.key} is older than what was kept; it stays as it was"))
+    elif move == REFUSE_BUSY:
+        return _busy(snap, ask, run, seen)
+    elif move == REFUSE_DONE and _conflicts(run, ask):
+        return _skip(snap, ask, Refusal("conflict", f"{ask.key} is done, with another input", holder=run.owner))
+    elif move == REFUSE_DONE:
+        return _skip(snap, ask, Refusal("done", f"{ask.key} is done (attempt {run.attempt})", holder=run.owner))
+    elif move == REFUSE_HELD:
+        return _skip(snap, ask, Refusal("held", f"{ask.key} is held: {run.reason}; a person must release it"))
+    elif refusal := _not_yet(run, ask, move):
+        return _skip(snap, ask, refusal)
+    elif move == TAKE_OVER and (ended := _crash_ends_it(snap, ask, run, seen)):
+        return ended
+    if refusal := obstacle(snap, ask, seen):
+        return _skip(snap, ask, refusal)
+    return _start(snap, ask, move, seen)
+
+
+def _conflicts(run: Run, ask: Ask) -> bool:
+    return run.fingerprint is not None and ask.fingerprint is not None and run.fingerprint != ask.fingerprint
+
+
+def _not_yet(run: Run, ask: Ask, move: str) -> Refusal | None:
+    """Failed: its attempts may be used up, or its delay still run. Stopped: it may have named a time."""
+    if move == RETRY:
+        if run.failures >= ask.policy.max_attempts:
+            return Refusal("exhausted", f"{ask.key} failed {run.failures} times, and {ask.policy.max_attempts} is the limit")
+        until = (run.finished_at or run.started_at) + ask.policy.retry_delay
+        if ask.now < until and ask.policy.retry_delay > 0:
+            return Refusal("waiting", f"{ask.key} failed and waits before its next attempt", until=until)
+    if move == RESUME and run.resume_at is not None and ask.now < run.resume_at:
+        return Refusal("waiting", f"{ask.key} was stopped ({run.reason}) and resumes later", until=run.resume_at)
+    return None
+
+
+def obstacle(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting]) -> Refusal | None:
+    """Say what stands in the way of starting work now, besides the run's own state."""
+    if refusal := _outside_its_time(snap, ask):
+        return refusal
+    for gate in snap.gates:
+        if gate.name in ask.policy.uses and snap.wall < gate.until:
+            return Refusal("gate", f"{gate.name} is closed ({gate.reason})", holder=gate.job, until=gate.until)
+    return overlap(snap, ask.policy.overlap, sightings)
+
+
+def _outside_its_time(snap: Snapshot, ask: Ask) -> Refusal | None:
+    for version in snap.schedules:
+        newer = version.number > ask.schedule
+        if version.valid_from is None:
+            continue
+        if (newer and ask.window.start >= version.valid_from) or (
+            version.number == ask.schedule and ask.window.start < version.valid_from
+        ):
+            return Refusal("superseded", f"{ask.key} overlaps a window of another version of the schedule")
+    if ask.window.start > ask.now + ask.policy.early:
+        return Refusal("early", f"{ask.key} has not begun", until=ask.window.start)
+    late = ask.policy.max_late
+    if late is not None and ask.trigger == "schedule" and ask.now > ask.served_from + late:
+        return Refusal("late", f"{ask.key} comes later than its max_late allows")
+    return None
+
+
+def overlap(snap: Snapshot, rule: str, sightings: Mapping[str, Sighting]) -> Refusal | None:
+    """Say which other window of the job still works, where that is forbidden."""
+    if rule == "allow":
+        return None
+    for rival in snap.rivals:
+        sighting = sightings.get(rival.lease.owner, UNKNOWN)
+        if lease_lives(rival.lease, snap, sighting):
+            return Refusal(
+                "overlap",
+                f"another window of the job is running: {rival.key}{_pid(sighting)}",
+                holder=rival.lease.owner,
+                until=_wall_until(rival.lease, snap),
+                pid=sighting.pid,
+            )
+    return None
+
+
+def _busy(snap: Snapshot, ask: Ask, run: Run, sightings: Mapping[str, Sighting]) -> Decision:
+    sighting = sightings.get(run.owner, UNKNOWN)
+    lease = snap.lease
+    refusal = Refusal(
+        "busy",
+        f"{ask.key} is running (attempt {run.attempt}){_pid(sighting)}",
+        holder=run.owner,
+        until=_wall_until(lease, snap) if lease else None,
+        pid=sighting.pid,
+    )
+    decision = _skip(snap, ask, refusal)
+    sighted = first_sight(lease, snap) if lease else None
+    if sighted and lease:
+        return decision.replace(lease=sighted, unchanged=_own(snap), guarded=True)
+    return decision
+
+
+def _pid(sighting: Sighting) -> str:
+    return f", process {sighting.pid} ({sighting.name}) still works" if sighting.state == "alive" else ""
+
+
+def _wall_until(lease: Lease, snap: Snapshot) -> float:
+    return snap.wall + lease_ends(lease, snap.domain, snap.now) - snap.now
+
+
+def _crash_ends_it(snap: Snapshot, ask: Ask, run: Run, sightings: Mapping[str, Sighting]) -> Decision | None:
+    """A zombie that must not be started again: held by policy, or its attempts are used up."""
+    failures = run.failures + 1
+    if ask.policy.on_crash == "hold":
+        after = run.replace(status=HELD, failures=failures, reason="crashed", finished_at=snap.wall)
+        refusal = Refusal("held", f"{ask.key} crashed (attempt {run.attempt}), and its effects may have happened")
+    elif ask.policy.on_crash != "reconcile" and failures >= ask.policy.max_attempts:
+        after = run.replace(status=FAILED, failures=failures, reason="crashed", finished_at=snap.wall)
+        refusal = Refusal("exhausted", f"{ask.key} crashed, and attempt {run.attempt} was its last")
+    else:
+        return None
+    settled = _event(snap, after, after.status, reason="crashed", host=ask.host)
+    skip = _skip(snap, ask, refusal)
+    return skip.replace(
+        move=TAKE_OVER,
+        run=after,
+        drop_lease=True,
+        events=(_expired(snap, run, sightings, ask.host), settled, *skip.events),
+        unchanged=_considered_over(snap),
+        guarded=True,
+    )
+
+
+def _start(snap: Snapshot, ask: Ask, move: str, sightings: Mapping[str, Sighting]) -> Decision:
+    run, zombie = snap.run, snap.run is not None and snap.run.status == RUNNING
+    again = move == REGENERATE
+    crashed = 1 if zombie and not again else 0
+    started = Run(
+        key=ask.key,
+        window_start=ask.window.start,
+        window_end=ask.window.end,
+        status=RUNNING,
+        generation=(run.generation if run else 1) + (1 if again else 0),
+        attempt=(run.attempt if run else 0) + 1,
+        owner=ask.owner,
+        failures=0 if again or run is None else run.failures + crashed,
+        schedule=ask.schedule,
+        trigger=ask.trigger,
+        started_at=snap.wall,
+        version=ask.version,
+        fingerprint=ask.fingerprint if ask.fingerprint is not None else (run.fingerprint if run else None),
+        reconciling=move == TAKE_OVER and ask.policy.on_crash == "reconcile",
+    )
+    events = [_event(snap, started, "start", reason=move, host=ask.host, data=ask.data)]
+    if again:
+        events.insert(0, _event(snap, started, "rerun", reason=ask.rerun_reason, host=ask.host))
+    if zombie and run:
+        events.insert(0, _expired(snap, run, sightings, ask.host))
+    return Decision(
+        move,
+        run=started,
+        lease=_lease(snap, ask.owner, started.attempt, ask.lease_seconds, ask.process),
+        events=tuple(events),
+        unchanged=_considered_over(snap),
+    )
+
+
+def _considered_over(snap: Snapshot) -> tuple[Held, ...]:
+    return _own(snap) + snap.rivals
+
+
+def _own(snap: Snapshot) -> tuple[Held, ...]:
+    run, lease = snap.run, snap.lease
+    return (Held(run.key, run.window_start, lease),) if run and lease else ()
+
+
+def _lease(snap: Snapshot, owner: str, attempt: int, seconds: float, process: str) -> Lease:
+    return Lease(owner, attempt, snap.domain, snap.now + seconds, seconds, process)
+
+
+def _reclaim(
+    snap: Snapshot, owner: str, seconds: float, overlap_rule: str, sightings: Mapping[str, Sighting]
+) -> Decision:
+    """The owner's lease ran out and nobody took it: a new decision (rivals are checked again), the same attempt."""
+    run = snap.run
+    assert run is not None
+    if refusal := overlap(snap, overlap_rule, sightings):
+        return Decision(RECLAIM, refusal=refusal.replace(reason="lost"))
+    process = snap.lease.process if snap.lease else ""
+    return Decision(
+        RECLAIM,
+        run=run,
+        lease=_lease(snap, owner, run.attempt, seconds, process),
+        events=(_event(snap, run, "noted", reason="renewed after the lease was over"),),
+        unchanged=_considered_over(snap),
+    )
+
+
+# --- renew ----------------------------------------------------------------------------------------------------------
+
+
+def renew(snap: Snapshot, held: Claim, overlap_rule: str = "forbid") -> Decision:
+    """Decide whether an attempt may keep its claim for another lease."""
+    move = TABLE[situation(snap, held.owner, held.attempt, {})][RENEW]
+    if move == EXTEND and snap.lease is not None:
+        lease = _lease(snap, held.owner, held.attempt, held.lease_seconds, snap.lease.process)
+        return Decision(EXTEND, lease=lease, unchanged=_own(snap), guarded=False)
+    if move == RECLAIM:
+        return _reclaim(snap, held.owner, held.lease_seconds, overlap_rule, {})
+    return Decision(move, refusal=_lost(snap, held))
+
+
+def _lost(snap: Snapshot, held: Claim) -> Refusal:
+    run = snap.run
+    if run is None:
+        return Refusal("lost", f"{held.key} is not in the store any more")
+    if run.owner == held.owner and run.attempt == held.attempt:
+        return Refusal("lost", f"attempt {held.attempt} of {held.key} is already {run.status}", holder=run.owner)
+    return Refusal("lost", f"attempt {run.attempt} took {held.key} over from attempt {held.attempt}", holder=run.owner)
+
+
+# --- finish ---------------------------------------------------------------------------------------------------------
+
+
+def finish(snap: Snapshot, held: Claim, verdict: Verdict) -> Decision:
+    """Decide whether an attempt's verdict stands. A refused one is recorded as `lost`, so that a double run is seen."""
+    run = snap.run
+    now = situation(snap, held.owner, held.attempt, {})
+    move = TABLE[now][FINISH]
+    mine = run is not None and run.owner == held.owner and run.attempt == held.attempt
+    if run is not None and mine and move in (SETTLE, SETTLE_LATE):
+        return _settle(snap, run, verdict, late=move == SETTLE_LATE)
+    if run is not None and mine and run.status == verdict.outcome:
+        return Decision(KEEP)  # the reply to this very finish was lost
+    lost = Event(
+        at=verdict.at,
+        key=held.key,
+        window_start=held.window.start,
+        event="lost",
+        attempt=held.attempt,
+        generation=held.generation,
+        reason=verdict.outcome,
+        owner=held.owner,
+        trigger=held.trigger,
+        version=held.version,
+        data={**verdict.data, "exit": verdict.exit, "started_at": held.started_at},
+        output=verdict.output,
+    )
+    return Decision(REFUSE_LOST, refusal=_lost(snap, held), events=(lost,), guarded=False)
+
+
+def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool) -> Decision:
+    after = run.replace(
+        status=verdict.outcome,
+        finished_at=verdict.at,
+        failures=run.failures + (1 if verdict.outcome == FAILED and run.status == RUNNING else 0),
+        resume_at=verdict.resume_at,
+        reason=verdict.reason,
+        exit=verdict.exit,
+        late=late,
+        reconciling=False,
+    )
+    data = {**verdict.data, "exit": verdict.exit, "seconds": round(verdict.at - run.started_at, 3)}
+    if late:
+        data["late"] = True
+    if verdict.resume_at is not None:
+        data["resume_at"] = verdict.resume_at
+    event = _event(snap, after, verdict.outcome, reason=verdict.reason, data=data).replace(
+        at=verdict.at, output=verdict.output
+    )
+    return Decision(
+        SETTLE_LATE if late else SETTLE, run=after, drop_lease=True, events=(event,), gates=verdict.gates
+    )
+
+
+def reconciled(snap: Snapshot, held: Claim, max_attempts: int) -> Decision:
+    """The look after a crash found that the work was *not* done: go on under this attempt, unless it was the last."""
+    run = snap.run
+    if situation(snap, held.owner, held.attempt, {}) not in (MINE, LAPSED) or run is None:
+        return Decision(REFUSE_LOST, refusal=_lost(snap, held))
+    if run.failures >= max_attempts:
+        verdict = Verdict(FAILED, snap.wall, reason="crashed")
+        # The crash is counted already: this verdict only closes the attempt that looked into it.
+        settled = _settle(snap, run.replace(failures=run.failures - 1), verdict, late=False)
+        return settled.replace(refusal=Refusal("exhausted", f"{held.key} crashed {run.failures} times; that was its limit"))
+    noted = _event(snap, run, "noted", reason="reconciled: it was not done")
+    return Decision(EXTEND, run=run.replace(reconciling=False), events=(noted,))
+
+
+# --- release --------------------------------------------------------------------------------------------------------
+
+
+def release(snap: Snapshot, as_: str, reason: str, sightings: Mapping[str, Sighting] | None = None) -> Decision:
+    """A person says what became of a run that cannot say so itself. `as_`: done, or not-done (one more attempt)."""
+    seen = sightings or {}
+    run = snap.run
+    now = situation(snap, "", None, seen)
+    move = TABLE[now][RELEASE]
+    if run is None:
+        return Decision(move, refusal=Refusal("unknown", "this window has never run"))
+    if move == REFUSE_BUSY:
+        sighting = seen.get(run.owner, UNKNOWN)
+        return Decision(move, refusal=Refusal("busy", f"{run.key} is running{_pid(sighting)}", holder=run.owner))
+    if move != FREE:
+        return Decision(move, refusal=Refusal("not-held", f"{run.key} is {run.status}, so nothing holds it back"))
+    status = DONE if as_ == "done" else FAILED
+    after = run.replace(
+        status=status,
+        failures=run.failures if as_ == "done" else max(0, run.failures - 1),
+        reason=f"released as {as_}: {reason}",
+        finished_at=snap.wall,
+        reconciling=False,
+    )
+    events = [_event(snap, after, "released", reason=reason, data={"as": as_})]
+    if now == ZOMBIE:
+        events.insert(0, _expired(snap, run, seen, ""))
+    return Decision(FREE, run=after, drop_lease=True, events=tuple(events), unchanged=_own(snap))
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+def _event(
+    snap: Snapshot, run: Run, event: str, *, reason: str | None = None, host: str = "", data: Mapping[str, Any] = {}
+) -> Event:
+    return Event(
+        at=snap.wall,
+        key=run.key,
+        window_start=run.window_start,
+        event=event,
+        attempt=run.attempt,
+        generation=run.generation,
+        reason=reason,
+        owner=run.owner,
+        trigger=run.trigger,
+        version=run.version,
+        host=host,
+        data=data,
+    )
+
+
+def _expired(snap: Snapshot, run: Run, sightings: Mapping[str, Sighting], host: str) -> Event:
+    dead = sightings.get(run.owner, UNKNOWN).state == "dead"
+    why = "its process is dead" if dead else "its lease is over"
+    return _event(snap, run, "expired", reason=why, host=host)
+
+
+def _skip(snap: Snapshot, ask: Ask, refusal: Refusal) -> Decision:
+    if not ask.record_skip:
+        return Decision("skip", refusal=refusal)
+    run = snap.run
+    data = {**ask.data}
+    if refusal.holder:
+        data["holder"] = refusal.holder
+    if refusal.until is not None:
+        data["until"] = refusal.until
+    event = Event(
+        at=snap.wall,
+        key=ask.key,
+        window_start=ask.window.start,
+        event="skipped",
+        attempt=run.attempt if run else 0,
+        generation=run.generation if run else 1,
+        reason=refusal.reason,
+        owner=ask.owner,
+        trigger=ask.trigger,
+        version=ask.version,
+        host=ask.host,
+        data=data,
+    )
+    return Decision("skip", refusal=refusal, events=(event,), guarded=False)
+
+
+def claim_of(decision: Decision, snap: Snapshot, ask: Ask) -> Claim:
+    """Return the claim that a winning decision, once committed, gives its asker."""
+    run = decision.run or snap.run
+    assert run is not None
+    assert decision.move in WINS
+    return Claim(
+        key=ask.key,
+        window=ask.window,
+        attempt=run.attempt,
+        generation=run.generation,
+        owner=run.owner,
+        trigger=run.trigger,
+        version=run.version,
+        lease_seconds=ask.lease_seconds,
+        started_at=run.started_at,
+        reconciling=run.reconciling,
+    )

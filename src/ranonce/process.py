@@ -1,0 +1,433 @@
+"""Run one command in a process group of its own, and see it to its end.
+
+TERM, INT, HUP and QUIT go to the whole group, and after the grace KILL; the end of the time limit and an interrupt from
+the heartbeat send TERM, then KILL. USR1 and USR2 are passed on. What is left of the group after the child's own end is
+still work; what has left the group is not.
+
+Signals are only noted by their handlers and acted upon in one place, the supervising loop, so none is lost between a
+look and a sleep. All deadlines are by the boot clock: time in suspend counts.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+
+from ranonce.errors import EX_NOT_EXECUTABLE
+from ranonce.liveness import boot_clock, group_exists, group_members
+from ranonce.output import Kept, Output
+from ranonce.record import Record
+from ranonce.spawn import Launch, program
+from ranonce.spawn import SpawnFailed as SpawnFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import FrameType
+    from typing import Any, NoReturn, Self
+
+STOP_SIGNALS = tuple(
+    int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+)
+PASSED_ON = tuple(int(getattr(signal, name)) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
+LONGEST_SLEEP_SECONDS = 5.0  # poll() does not count time in suspend: look at the boot clock this often
+# Nothing tells us when a process that is not our child ends: look, with naps from the first to the longest.
+FIRST_NAP_SECONDS, LONGEST_NAP_SECONDS = 0.005, 0.1
+KILL_SETTLE_SECONDS = 2.0  # for the rest of a group to disappear after KILL; what sleeps in the kernel may take longer
+
+PR_GET_CHILD_SUBREAPER = 37  # Source: prctl(2)
+
+
+class Leftover(Record):
+    """A process of the child's group that outlived it."""
+
+    pid: int
+    name: str
+
+
+class Ending(Record):
+    """How a child ended. Neither exit nor signal: it was never started, since a stop was asked for before."""
+
+    exit: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    stopped_by: int | None = None
+    interrupted: str | None = None
+    killed: bool = False
+    leftovers: tuple[Leftover, ...] = ()
+    output: Kept | None = None
+
+
+class Signals:
+    """Notes the signals of this process while it works; a context manager for the main thread.
+
+    A signal that was ignored at the start (nohup, a background job) stays ignored and is not passed on.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None  # the first of TERM INT HUP QUIT that came
+        self.interrupted: str | None = None  # why this attempt's children must be stopped
+        self.handled: tuple[int, ...] = ()
+        self._received: list[int] = []
+        self._before: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        hold_standard_streams()
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        os.set_blocking(self._write_end, False)
+        self._poll = select.poll()
+        self._poll.register(self._read_end, select.POLLIN)
+        self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        for number in (*STOP_SIGNALS, *PASSED_ON):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+        # Were CHLD ignored, the kernel would throw the child's status away.
+        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._note)
+        self.handled = tuple(self._before)
+        # A careless parent may have left us with CHLD or TERM blocked: we would never hear of them.
+        self._mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, self.handled)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
+        for number, handler in self._before.items():
+            if handler is not None:  # None: not installed by Python, and not ours to restore
+                signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        with self._lock:  # a thread that is late must not write into whatever gets this number next
+            os.close(self._read_end)
+            os.close(self._write_end)
+            self._write_end = -1
+
+    def interrupt(self, why: str) -> None:
+        """Demand, from any thread, that the child be stopped and no other started: its claim is `lost` or `fenced`."""
+        self.interrupted = self.interrupted or why
+        self.wake()
+
+    def new_attempt(self) -> None:
+        """Forget an interrupt: it was meant for an attempt that is over."""
+        self.interrupted = None
+
+    def wake(self) -> None:
+        """End a wait, from any thread."""
+        with self._lock:
+            if self._write_end >= 0:
+                try:
+                    os.write(self._write_end, b"\0")
+                except BlockingIOError:
+                    return  # full of wakes: it is awake
+
+    def take(self) -> list[int]:
+        """Return the stop signals, USR1 and USR2 that came since the last call, in order."""
+        taken, self._received = self._received, []
+        return taken
+
+    def wait(self, seconds: float | None) -> None:
+        """Sleep until a signal, a wake, or the end of the time; None: as long as it takes."""
+        if self._poll.poll(None if seconds is None else max(seconds, 0) * 1000):
+            os.read(self._read_end, 4096)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGCHLD:
+            return  # its byte in the pipe is all it is for
+        self._received.append(number)
+        if self.first is None and number in STOP_SIGNALS:
+            self.first = number
+
+
+def hold_standard_streams() -> None:
+    """Open /dev/null where 0, 1 or 2 is closed, so that no file of ours gets that number and the output of a child."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
+
+
+def die_by(number: int) -> NoReturn:
+    """End this process as the signal would have, without a core dump; as PID 1, or if it does not kill: exit 128+n."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream:
+                stream.flush()
+        except (OSError, ValueError):
+            continue  # broken or closed: there is nobody to tell
+    try:
+        if os.getpid() != 1:  # the kernel shields PID 1 from signals without a handler
+            _no_core_dump()
+            if number != signal.SIGKILL:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
+            os.kill(os.getpid(), number)
+    finally:  # no signal of this system: the exit status still tells
+        os._exit(128 + number)
+
+
+def _no_core_dump() -> None:
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    # Not 0: a core pattern that starts a program is obeyed at 0, and only at 1 is it not. Source: core(5), Linux
+    resource.setrlimit(resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
+
+
+def run_child(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    signals: Signals,
+    cwd: str | None = None,
+    stdin: bool = False,
+    keep_output: bool = True,
+    timeout: float | None = None,
+    grace: float = 10.0,
+    leftovers: str = "wait",
+    leftover_wait: float = 30.0,
+    inherit: tuple[int, ...] = (),
+    on_started: Callable[[int], object] = lambda pid: None,
+    stdout: int = 1,
+    stderr: int = 2,
+) -> Ending | SpawnFailed:
+    """Run a command to its end, without a shell, and say how it ended.
+
+    Durations are seconds. Call it from the main thread, inside `with signals`, and best before other threads run: it
+    forks. `env` is the child's whole environment; the command is looked for in its PATH. `inherit` names descriptors
+    that the child gets besides 0, 1 and 2 (and those that our own caller left inheritable). `on_started(pid)` is called
+    when the child exists but before it may do anything; if it raises, the command is not started. `leftovers` says what
+    is done about members of the group that outlive the child: "wait" `leftover_wait` seconds, "kill" or "leave".
+    """
+    assert leftovers in ("wait", "kill", "leave"), leftovers
+    if signals.first is not None or signals.interrupted is not None:
+        return Ending(stopped_by=signals.first, interrupted=signals.interrupted)
+    signals.take()  # USR1 or USR2 that came earlier were not meant for this child
+    command = program(argv, env, cwd, stdin, inherit)
+    if isinstance(command, SpawnFailed):
+        return command
+    output = None
+    try:
+        output = Output(stdout, stderr) if keep_output else None
+        launch = Launch(command, output.child_ends if output else (), signals.handled)
+    except OSError as error:
+        if output:
+            output.discard()
+        return SpawnFailed(EX_NOT_EXECUTABLE, f"No process could be started for {argv[0]!r}: {error.strerror}.")
+    terminal = _Terminal(stdin)
+    opened = False
+    try:
+        try:
+            if output and not output.start(signals.wake):
+                return SpawnFailed(EX_NOT_EXECUTABLE, f"No thread could be started for the output of {argv[0]!r}.")
+            terminal.lend(launch.pid)
+            on_started(launch.pid)
+            opened = signals.first is None and signals.interrupted is None
+        finally:
+            launch.decide(opened)
+        child = _Child(launch.pid, signals, grace, timeout, terminal)
+        left = child.supervise(leftovers, leftover_wait) if opened else ()
+    finally:
+        terminal.take_back()
+        kept = output.finish(signals.wait) if output else None
+    if not opened:
+        return Ending(stopped_by=signals.first, interrupted=signals.interrupted)
+    return launch.failure() or child.ending(left, kept)
+
+
+# ---------------------------------------------------------------------------------------------- supervision
+
+
+class _Terminal:
+    """The terminal on our stdin, lent to the child's group: a group in the background may not read from it."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted and os.isatty(0)
+        self.lent = False
+
+    def lend(self, group: int) -> None:
+        """Put the group in front, if we are."""
+        try:
+            if self.wanted and os.tcgetpgrp(0) == os.getpgrp():
+                os.tcsetpgrp(0, group)
+                self.lent = True
+        except OSError:
+            self.wanted = False  # not our controlling terminal: anybody may read from it
+
+    def take_back(self) -> None:
+        """Come to the front again, so that we can be read and stopped from it."""
+        if not self.lent:
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))  # we are in the background now
+        try:
+            os.tcsetpgrp(0, os.getpgrp())
+        except OSError:
+            self.wanted = False  # it was hung up
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Child:
+    """The running child: what became of it, what it was sent and why, and until when it may go on."""
+
+    def __init__(self, pid: int, signals: Signals, grace: float, timeout: float | None, terminal: _Terminal) -> None:
+        self._pid = pid
+        self._signals = signals
+        self._grace = grace
+        self._terminal = terminal
+        self._status: int | None = None
+        self._reaps_all = os.getpid() == 1
+        self._timed_out = False
+        self._stopped_by: int | None = None
+        self._interrupted: str | None = None
+        # The stages of the end, each an instant of the boot clock once it is known.
+        self._limit_at = None if timeout is None else boot_clock() + timeout
+        self._ended_at: float | None = None
+        self._kill_at: float | None = None
+        self._killed_at: float | None = None
+
+    def supervise(self, leftovers: str, leftover_wait: float) -> tuple[Leftover, ...]:
+        """Return at the verdict, with the members of the group that still live then."""
+        nap = FIRST_NAP_SECONDS
+        while True:
+            # Signals first: while the child is not reaped, its number cannot be anybody else's.
+            for number in self._signals.take():
+                self._pass_on(number)
+            self._reap()
+            left = self._left()
+            if self._ended_at is not None and not left:
+                return ()
+            now = boot_clock()
+            self._press(now)
+            if self._ended_at is None:
+                self._signals.wait(self._patience(now))
+                continue
+            if leftovers == "kill":
+                self._stop(signal.SIGTERM)
+            if self._verdict_is_due(now, leftovers, leftover_wait):
+                return tuple(Leftover(pid, name) for pid, name in left)
+            self._signals.wait(nap)
+            nap = min(nap * 1.5, LONGEST_NAP_SECONDS)
+
+    def ending(self, left: tuple[Leftover, ...], kept: Kept | None) -> Ending:
+        """Say how it ended."""
+        assert self._status is not None
+        died_by = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else None
+        # A service manager signals the whole group at once: the child may be gone before we hear of it. And with the
+        # terminal lent, Ctrl-C reaches the child only.
+        from_keyboard = self._terminal.lent and died_by in (signal.SIGINT, signal.SIGQUIT)
+        if died_by in STOP_SIGNALS and (died_by == self._signals.first or from_keyboard):
+            self._stopped_by = self._stopped_by or died_by
+        return Ending(
+            exit=None if died_by else os.WEXITSTATUS(self._status),
+            signal=died_by,
+            timed_out=self._timed_out,
+            stopped_by=self._stopped_by,
+            interrupted=self._interrupted,
+            killed=self._killed_at is not None,
+            leftovers=left,
+            output=kept,
+        )
+
+    def _pass_on(self, number: int) -> None:
+        if number not in STOP_SIGNALS:
+            self._send(number)
+            return
+        self._stopped_by = self._stopped_by or number
+        self._stop(number, again=True)
+
+    def _press(self, now: float) -> None:
+        """Do what the clock and the heartbeat ask for."""
+        if self._signals.interrupted and not self._interrupted:
+            self._interrupted = self._signals.interrupted
+            self._stop(signal.SIGTERM)
+        if self._limit_at is not None and now >= self._limit_at and self._kill_at is None:
+            self._timed_out = True
+            self._stop(signal.SIGTERM)
+        if self._kill_at is not None and now >= self._kill_at and self._killed_at is None:
+            self._killed_at = now
+            self._send(signal.SIGKILL)
+
+    def _stop(self, number: int, *, again: bool = False) -> None:
+        """Ask the group to end, and start its grace. A stopped group is continued, or it could not hear us."""
+        if self._kill_at is None:
+            self._kill_at = boot_clock() + self._grace
+        elif not again:
+            return
+        self._send(number)
+        if not self._interrupted:  # but what lost its claim while it was paused must not go on
+            self._send(signal.SIGCONT)
+
+    def _send(self, number: int) -> None:
+        try:
+            os.killpg(self._pid, number)
+        except ProcessLookupError:
+            pass  # it has just ended
+        except PermissionError:
+            pass  # another user's now (sudo): it cannot be stopped by us, only awaited
+
+    def _reap(self) -> None:
+        """Collect what has ended: our child, and as PID 1 or a subreaper every orphan."""
+        options = os.WNOHANG | (os.WUNTRACED if self._terminal.wanted else 0)
+        while self._reaps_all or self._status is None:
+            try:
+                pid, status = os.waitpid(-1 if self._reaps_all else self._pid, options)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                if self._reaps_all or not _is_given_orphans(self._pid):
+                    return
+                self._reaps_all = True
+            elif pid == self._pid and os.WIFSTOPPED(status):
+                self._refuse_to_pause()
+            elif pid == self._pid:
+                self._status, self._ended_at = status, boot_clock()
+
+    def _refuse_to_pause(self) -> None:
+        """Continue a child that Ctrl-Z stopped: its lease would go on, and nobody could reach it to continue it.
+
+        Stopped for reading in the background, it is continued when we have come to the front; otherwise it would only
+        be stopped again.
+        """
+        self._terminal.lend(self._pid)
+        if self._terminal.lent:
+            self._send(signal.SIGCONT)
+
+    def _left(self) -> list[tuple[int, str]]:
+        """Return who of the group lives on after the child; where there is no /proc, the group as such."""
+        if self._ended_at is None or not group_exists(self._pid):
+            return []
+        if not os.path.exists("/proc/self/stat"):
+            return [(self._pid, "")]
+        return [(process.pid, process.name) for process in group_members(self._pid)]
+
+    def _verdict_is_due(self, now: float, leftovers: str, leftover_wait: float) -> bool:
+        assert self._ended_at is not None
+        if self._killed_at is not None:
+            return now >= self._killed_at + KILL_SETTLE_SECONDS
+        if self._kill_at is not None:
+            return False
+        return leftovers == "leave" or (leftovers == "wait" and now >= self._ended_at + leftover_wait)
+
+    def _patience(self, now: float) -> float | None:
+        """Return how long the loop may sleep while the child lives; None: until something happens."""
+        due = self._limit_at if self._kill_at is None else self._kill_at
+        if due is None or self._killed_at is not None:
+            return None
+        return min(due - now, LONGEST_SLEEP_SECONDS)
+
+
+def _is_given_orphans(child: int) -> bool:
+    """Tell whether a zombie besides our child waits for us because we are a subreaper; asked only when there is one."""
+    if not hasattr(os, "waitid"):
+        return False
+    zombie = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if zombie is None or zombie.si_pid == child:
+        return False
+    import ctypes
+
+    answer = ctypes.c_int(0)
+    ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)

@@ -1,0 +1,113 @@
+"""Receipts: one JSON object per window an invocation dealt with, whatever happened; a sentence on a terminal.
+
+The state is durable before its receipt is written, and trouble with the output changes no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from ranonce.record import Record
+from ranonce.timefmt import format_duration, format_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: Events and reasons that need nobody's attention: a crontab line with `--receipt problems` mails the rest.
+QUIET = {("done", None), ("skipped", "done"), ("skipped", "pruned")}
+
+
+class Receipt(Record):
+    """What became of one window in one invocation. Instants are unix seconds; fields without a value are left out."""
+
+    event: str
+    job: str
+    exit: int
+    window: str | None = None
+    run: str | None = None
+    trigger: str | None = None
+    chosen_by: str | None = None
+    ledger: str | None = None
+    attempt: int | None = None
+    generation: int | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    seconds: float | None = None
+    version: str | None = None
+    reason: str | None = None
+    holder: str | None = None
+    until: float | None = None
+    sentence: str | None = None
+    leftovers: tuple[int, ...] | None = None
+    checks: tuple[str, ...] | None = None
+    child_exit: int | None = None
+    warnings: tuple[str, ...] | None = None
+
+    def as_json(self) -> str:
+        """Return the receipt as one line of JSON."""
+        told: dict[str, Any] = {}
+        for name, value in self.as_dict().items():
+            if value is not None:
+                told[name] = format_instant(value, precision="ms") if name in _INSTANTS else value
+        return json.dumps(told)
+
+    def as_sentence(self) -> str:
+        """Return the receipt for a person."""
+        what = f"{self.job} {self.window or ''}".rstrip() + f": {_EVENTS.get(self.event, self.event)}"
+        if self.attempt is not None and self.event != "skipped":
+            what += f" (attempt {self.attempt}" + (f", {format_duration(self.seconds)})" if self.seconds else ")")
+        if self.sentence:
+            what += f": {self.sentence}"
+        elif self.reason:
+            what += f": {self.reason}"
+        if self.until is not None:
+            what += f" until {format_instant(self.until)}"
+        return what + "".join(f"\n  {line}" for line in (*(self.checks or ()), *(self.warnings or ())))
+
+
+_INSTANTS = frozenset({"started_at", "finished_at", "until"})
+_EVENTS = {"skipped": "not run", "unavailable": "not run"}
+
+
+class Receipts:
+    """Where receipts go. `mode`: all, problems, none, or the path of a file they are appended to."""
+
+    def __init__(self, mode: str, *, quiet: bool = False) -> None:
+        self.mode = mode
+        self.quiet = quiet
+
+    def write(self, receipt: Receipt) -> None:
+        """Give a receipt out."""
+        problem = (receipt.event, receipt.reason) not in QUIET or bool(receipt.warnings)
+        if self.mode == "none" or (self.mode == "problems" and not problem):
+            return
+        if self.mode not in ("all", "problems"):
+            self._append(receipt.as_json())
+            return
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        if terminal and self.quiet and not problem:
+            return
+        say(receipt.as_sentence() if terminal else receipt.as_json())
+
+    def _append(self, line: str) -> None:
+        try:
+            fd = os.open(self.mode, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, line.encode() + b"\n")
+            finally:
+                os.close(fd)
+        except OSError as error:
+            say(f"ranonce: the receipt could not be written to {self.mode!r}: {error.strerror}. It was: {line}")
+
+
+def say(line: str) -> None:
+    """Write a line to standard error, if there still is one: a closed or full one must not change what happened."""
+    data = (line + "\n").encode("utf-8", "backslashreplace")
+    try:
+        while data:
+            data = data[os.write(2, data) :]
+    except OSError:
+        return

@@ -1,0 +1,133 @@
+"""What every store promises: read, commit, and a few questions for people. The rules themselves live in `lifecycle`.
+
+True of every store, whatever it is built on (the contract suite in `tests/contract` is this page as code):
+
+- A *snapshot* is one consistent view, and its clock is read last. The clock belongs to the store, not to the caller.
+- A *commit* writes a whole decision or nothing, durably, before it returns. It returns the events as numbered, or
+  None if the decision no longer stands: the job's version has moved on since the snapshot, or a lease that the
+  decision took to be over was renewed. Then nothing was written, and the caller reads and decides again.
+- A commit whose fate is unknown raises `LostReply`; whoever asked looks the owner id up before it does anything else.
+- Event numbers (`seq`) rise. Events are never changed, replaced or removed; SQL stores refuse it by triggers.
+- Reading changes nothing. Opening never creates. A store that is not the ledger it should be raises `NotThisLedger`;
+  one that cannot be reached in time raises `StoreUnavailable`.
+"""
+
+from __future__ import annotations
+
+from ranonce.errors import StoreUnavailable
+from ranonce.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Protocol, Self
+
+    from ranonce.lifecycle import Decision, Event, Gate, Held, Run, RunKey, ScheduleVersion, Snapshot
+else:
+    Protocol = object
+
+
+class LostReply(StoreUnavailable):
+    """The connection broke while a commit was on its way: it may or may not have happened."""
+
+    code = "lost-reply"
+
+
+class Identity(Record):
+    """Which ledger this is. `epoch` rises with each accepted loss; `volatile` says why loss was accepted at `init`."""
+
+    ledger: str
+    created_at: float  # unix seconds
+    epoch: int = 1
+    volatile: str | None = None
+
+
+class Clock(Record):
+    """The store's clocks, read at one moment: the lease clock in its domain, and the real clock (unix seconds)."""
+
+    domain: str
+    now: float
+    wall: float
+
+
+class Job(Record):
+    """A job as the ledger knows it. `late_after` in seconds; `declared_at` is when it was first recorded."""
+
+    name: str
+    version: int
+    declared_at: float
+    late_after: float
+    max_attempts: int
+
+
+class Store(Protocol):
+    """The port between the ledger and what keeps it."""
+
+    def identity(self) -> Identity:
+        """Return which ledger this is."""
+
+    def clock(self) -> Clock:
+        """Read the store's clocks now."""
+
+    def read(self, key: RunKey, window_start: int) -> Snapshot:
+        """Return all that a decision about this run depends on."""
+
+    def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
+        """Write the decision about the run `key` if the job's version is still `after` (or it is not guarded)."""
+
+    def record_schedule(self, job: Job, schedule: ScheduleVersion | None, after: int) -> bool:
+        """Record the job's settings and, if given, one more version of its schedule. False: the job has moved on."""
+
+    def job(self, name: str) -> Job | None:
+        """Return the job, or None if the ledger has never heard of it."""
+
+    def jobs(self) -> list[Job]:
+        """Return all jobs, by name."""
+
+    def schedules(self, job: str) -> tuple[ScheduleVersion, ...]:
+        """Return the versions of the job's schedule, oldest first."""
+
+    def gates(self) -> tuple[Gate, ...]:
+        """Return all gates that were ever closed, by name."""
+
+    def runs(self, job: str, since: int, until: int) -> list[Run]:
+        """Return the job's runs whose window starts in [since, until), in order of the window."""
+
+    def stopped(self, job: str, before: int) -> list[Run]:
+        """Return the job's stopped runs whose window starts before an instant, oldest first."""
+
+    def latest(self, job: str, limit: int) -> list[Run]:
+        """Return the job's newest runs by window, newest first."""
+
+    def plainly_done(self, job: str, since: int, until: int) -> list[int]:
+        """Return the starts of windows done at the first attempt, in time, without another input."""
+
+    def notable(self, job: str, since: int, until: int) -> list[Run]:
+        """Return the runs of the same span that `plainly_done` leaves out."""
+
+    def last_started_end(self, job: str, schedule: int, before: float) -> int | None:
+        """Return the latest end of a window started under this schedule version or a newer one that began by `before`."""
+
+    def events(self, job: str, since: int, until: int) -> Iterable[Event]:
+        """Return the events of windows that start in [since, until), in order of their numbers, without output."""
+
+    def notable_events(self, job: str, since: int, until: int) -> list[Event]:
+        """Return the same without `start` and `done`."""
+
+    def output(self, seq: int) -> bytes | None:
+        """Return what was kept of the child's output with one event."""
+
+    def newest_events(self, limit: int) -> list[Event]:
+        """Return the last events of the ledger, newest first."""
+
+    def event(self, seq: int) -> Event | None:
+        """Return one event by its number."""
+
+    def leases(self, job: str) -> list[Held]:
+        """Return the claims that are held on the job's runs, over or not."""
+
+    def reopen(self, wait_seconds: float) -> Self:
+        """Return a store of the same ledger for another thread."""
+
+    def close(self) -> None:
+        """Let go of what the operating system gave."""

@@ -1,0 +1,92 @@
+"""A fair, bounded waiting line before SQLite's write lock.
+
+SQLite's own busy handler polls, and under eight writers somebody starves for seconds. Here every writer first takes an
+flock on a small file beside the database; the kernel keeps those who wait in order. The line is a courtesy, not the
+lock: without it (the file deleted, another program writing) SQLite's lock still holds, and its busy handler waits.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+
+from ranonce.errors import StoreUnavailable
+
+
+class WaitingLine:
+    """A context manager: inside it, this process is the one writer that stands at the counter."""
+
+    def __init__(self, path: str, wait_seconds: float) -> None:
+        self.path = path
+        self.wait_seconds = wait_seconds
+        self._fd: int | None = None
+        self._pid = 0
+
+    def __enter__(self) -> None:
+        if self._fd is None or self._pid != os.getpid():
+            # A descriptor inherited over fork shares its lock with the parent: never stand in line with it.
+            self._fd, self._pid = self._open(), os.getpid()
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._fd = self._wait()
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Leave for good."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def _wait(self) -> int:
+        """Wait for the turn in a thread of its own, since an flock cannot be given a time limit.
+
+        The thread waits on a descriptor of its own. If the time is over, it is left behind: closing the descriptor
+        when it finally gets the lock gives the turn to the next.
+        """
+        turn = _Turn(self._open())
+        threading.Thread(target=turn.wait, name="ranonce-line", daemon=True).start()
+        if not turn.come.wait(self.wait_seconds) and not turn.taken_after_all():
+            raise StoreUnavailable(
+                f"the ledger {self.path.removesuffix('-line')} was busy for {self.wait_seconds:g} seconds.",
+                "Nothing was started; look for a process that holds it (fuser), or allow a longer store wait.",
+            )
+        if turn.error is not None:
+            os.close(turn.fd)
+            raise turn.error
+        if self._fd is not None:
+            os.close(self._fd)
+        return turn.fd
+
+
+class _Turn:
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.come = threading.Event()
+        self.error: OSError | None = None
+        self._given_up = False
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+        except OSError as error:
+            self.error = error
+        with self._lock:
+            if self._given_up:
+                os.close(self.fd)
+            else:
+                self.come.set()
+
+    def taken_after_all(self) -> bool:
+        """Give up, unless the turn came in this very moment."""
+        with self._lock:
+            self._given_up = not self.come.is_set()
+            return not self._given_up

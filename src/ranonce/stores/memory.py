@@ -1,0 +1,184 @@
+"""A ledger in the memory of one process, for tests: the contract in its plainest form.
+
+The clocks are attributes, so that a test moves time by assignment.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+from ranonce.lifecycle import DONE, STOPPED, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot
+from ranonce.stores.base import Clock, Identity, Job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from ranonce.lifecycle import Decision
+
+
+class MemoryStore:
+    """Everything in dictionaries, behind one lock."""
+
+    def __init__(
+        self,
+        ledger: str = "0" * 32,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        domain: str = "memory",
+    ) -> None:
+        self.now = now
+        self.wall = wall
+        self.domain = domain
+        self._identity = Identity(ledger, wall())
+        self._lock = threading.RLock()
+        self._jobs: dict[str, Job] = {}
+        self._schedules: dict[str, tuple[ScheduleVersion, ...]] = {}
+        self._runs: dict[tuple[RunKey, int], Run] = {}
+        self._leases: dict[tuple[RunKey, int], Lease] = {}
+        self._gates: dict[str, Gate] = {}
+        self._events: list[Event] = []
+
+    def identity(self) -> Identity:
+        return self._identity
+
+    def clock(self) -> Clock:
+        return Clock(self.domain, self.now(), self.wall())
+
+    def read(self, key: RunKey, window_start: int) -> Snapshot:
+        with self._lock:
+            held = self.leases(key.job)
+            job = self._jobs.get(key.job)
+            return Snapshot(
+                version=job.version if job else -1,
+                run=self._runs.get((key, window_start)),
+                lease=self._leases.get((key, window_start)),
+                rivals=tuple(other for other in held if other.key != key),
+                gates=self.gates(),
+                schedules=self.schedules(key.job),
+                horizon=None,
+                witnessed=any(event.key == key and event.event == "start" for event in self._events),
+                domain=self.domain,
+                now=self.now(),
+                wall=self.wall(),
+            )
+
+    def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
+        with self._lock:
+            job = self._jobs.get(key.job)
+            if decision.guarded and (job is None or job.version != after):
+                return None
+            for held in decision.unchanged:
+                now = self._leases.get((held.key, held.window_start))
+                if now is None or (now.owner, now.attempt, now.expires) != (
+                    held.lease.owner,
+                    held.lease.attempt,
+                    held.lease.expires,
+                ):
+                    return None
+            if decision.guarded and job is not None:
+                self._jobs[key.job] = job.replace(version=job.version + 1)
+            return self._write(decision, key)
+
+    def _write(self, decision: Decision, key: RunKey) -> tuple[Event, ...]:
+        run = decision.run
+        if run is not None:
+            self._runs[key, run.window_start] = run
+        if decision.lease is not None:
+            start = run.window_start if run else decision.unchanged[0].window_start
+            self._leases[key, start] = decision.lease
+        if decision.drop_lease and run is not None:
+            self._leases.pop((key, run.window_start), None)
+        for gate in decision.gates:
+            if gate.name not in self._gates or gate.until > self._gates[gate.name].until:
+                self._gates[gate.name] = gate
+        written = tuple(
+            event.replace(seq=len(self._events) + number, at=round(event.at, 3), data=json.loads(json.dumps(event.data)))
+            for number, event in enumerate(decision.events, 1)
+        )
+        self._events.extend(written)
+        return written
+
+    def record_schedule(self, job: Job, schedule: ScheduleVersion | None, after: int) -> bool:
+        with self._lock:
+            known = self._jobs.get(job.name)
+            if (known.version if known else 0) != max(after, 0):
+                return False
+            declared_at = known.declared_at if known else job.declared_at
+            self._jobs[job.name] = job.replace(version=max(after, 0) + 1, declared_at=declared_at)
+            if schedule is not None:
+                self._schedules[job.name] = (*self.schedules(job.name), schedule)
+            return True
+
+    def job(self, name: str) -> Job | None:
+        return self._jobs.get(name)
+
+    def jobs(self) -> list[Job]:
+        return [self._jobs[name] for name in sorted(self._jobs)]
+
+    def schedules(self, job: str) -> tuple[ScheduleVersion, ...]:
+        return self._schedules.get(job, ())
+
+    def gates(self) -> tuple[Gate, ...]:
+        return tuple(self._gates[name] for name in sorted(self._gates))
+
+    def _of(self, job: str) -> list[Run]:
+        found = [run for run in self._runs.values() if run.key.job == job]
+        return sorted(found, key=lambda run: (run.window_start, run.key.window, run.key.input))
+
+    def runs(self, job: str, since: int, until: int) -> list[Run]:
+        return [run for run in self._of(job) if since <= run.window_start < until]
+
+    def stopped(self, job: str, before: int) -> list[Run]:
+        return [run for run in self._of(job) if run.window_start < before and run.status == STOPPED]
+
+    def latest(self, job: str, limit: int) -> list[Run]:
+        return self._of(job)[::-1][:limit]
+
+    def plainly_done(self, job: str, since: int, until: int) -> list[int]:
+        return [run.window_start for run in self.runs(job, since, until) if _plain(run)]
+
+    def notable(self, job: str, since: int, until: int) -> list[Run]:
+        return [run for run in self.runs(job, since, until) if not _plain(run)]
+
+    def last_started_end(self, job: str, schedule: int, before: float) -> int | None:
+        ends = [
+            run.window_end for run in self._of(job) if run.schedule >= schedule and run.window_start <= int(before)
+        ]
+        return max(ends, default=None)
+
+    def events(self, job: str, since: int, until: int) -> list[Event]:
+        return [
+            event.replace(output=None)
+            for event in self._events
+            if event.key.job == job and since <= event.window_start < until
+        ]
+
+    def notable_events(self, job: str, since: int, until: int) -> list[Event]:
+        return [event for event in self.events(job, since, until) if event.event not in ("start", "done")]
+
+    def output(self, seq: int) -> bytes | None:
+        return self._events[seq - 1].output if 0 < seq <= len(self._events) else None
+
+    def newest_events(self, limit: int) -> list[Event]:
+        return [event.replace(output=None) for event in self._events[::-1][:limit]]
+
+    def event(self, seq: int) -> Event | None:
+        return self._events[seq - 1].replace(output=None) if 0 < seq <= len(self._events) else None
+
+    def leases(self, job: str) -> list[Held]:
+        return [Held(key, start, lease) for (key, start), lease in self._leases.items() if key.job == job]
+
+    def reopen(self, wait_seconds: float) -> Self:
+        return self
+
+    def close(self) -> None:
+        """Nothing is held: the ledger lives as long as its process."""
+
+
+def _plain(run: Run) -> bool:
+    return run.status == DONE and run.attempt == 1 and not run.late and not run.key.input

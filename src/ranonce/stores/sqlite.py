@@ -1,0 +1,554 @@
+"""A ledger in one SQLite file on a local disk: the embedded default.
+
+WAL with `synchronous=FULL`: a commit that returned survives a power cut. Writers stand in a fair line (`line.py`) and
+take the write lock at BEGIN, so that no transaction fails half-way for being late. Leases count by CLOCK_BOOTTIME,
+which no clock setting moves. The file is private (0600 in a 0700 folder), never a symbolic link, and never created
+except by `create`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+import time
+
+from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
+from ranonce.failpoints import failpoint
+from ranonce.lifecycle import Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot
+from ranonce.liveness import boot_clock, clock_domain, this_host
+from ranonce.stores.base import Clock, Identity, Job
+from ranonce.stores.line import WaitingLine
+from ranonce.stores.statements import load
+from ranonce.timefmt import format_instant, parse_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from ranonce.lifecycle import Decision
+
+APPLICATION_ID = 0x72616E6F  # "rano", in the file's header: whose file this is
+FORMAT = 1  # of the tables, in the header's user_version
+SQL = load("sqlite.sql")
+
+
+def create(path: str, ledger: str, *, volatile: str | None = None) -> None:
+    """Create an empty ledger file at an absolute path. Refused where anything stands already.
+
+    The file is built under another name and moved into place, so that nobody ever meets half a ledger.
+    """
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        building = f"{path}.{os.getpid()}.new"
+        os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        try:
+            _build(building, ledger, volatile)
+            os.link(building, path)
+        finally:
+            for leftover in (building, building + "-wal", building + "-shm"):
+                if os.path.lexists(leftover):
+                    os.unlink(leftover)
+        _sync_folder(folder)
+    except FileExistsError as error:
+        raise NotThisLedger(f"{path!r} exists already.", "Nothing was changed; name another path.") from error
+    except OSError as error:
+        raise StoreUnavailable(f"no ledger could be created at {path!r}: {error.strerror}.", "") from error
+    except sqlite3.Error as error:
+        raise _translated(error, path) from error
+
+
+def _build(path: str, ledger: str, volatile: str | None) -> None:
+    db = sqlite3.connect(f"file:{_quoted(path)}?mode=rw", uri=True, isolation_level=None)
+    try:
+        # The journal mode is set while nobody else can have the file open, so it cannot fail for being locked.
+        mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreUnavailable(f"{path!r} cannot be put in WAL mode (it stays {mode}).", "Use a local disk.")
+        db.execute("PRAGMA synchronous = FULL")
+        schema = _read_schema()
+        db.executescript(
+            f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; {schema} COMMIT;"
+        )
+        db.execute(SQL["create"], (ledger, format_instant(time.time(), precision="ms"), volatile))
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        db.close()
+
+
+def _read_schema() -> str:
+    with open(os.path.join(os.path.dirname(__file__), "sqlite_schema.sql"), encoding="utf-8") as file:
+        return file.read()
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+class SqliteStore:
+    """An open ledger file. Not for several threads: `reopen` gives each its own."""
+
+    def __init__(self, path: str, *, wait_seconds: float = 30.0) -> None:
+        self.path = path
+        self.wait_seconds = wait_seconds
+        self._file = _private_file(path)
+        self._line = WaitingLine(path + "-line", wait_seconds)
+        self._domain = clock_domain(this_host())
+        try:
+            self._db = sqlite3.connect(
+                f"file:{_quoted(path)}?mode=rw",
+                uri=True,
+                isolation_level=None,
+                timeout=wait_seconds,
+                check_same_thread=False,
+                cached_statements=64,
+            )
+            self._identity = self._recognise()
+        except sqlite3.Error as error:
+            raise _translated(error, path) from error
+
+    def _recognise(self) -> Identity:
+        application = self._db.execute("PRAGMA application_id").fetchone()[0]
+        if application != APPLICATION_ID:
+            raise NotThisLedger(
+                f"{self.path!r} is a SQLite file of something else, not a ranonce ledger.",
+                "Nothing was changed; name the ledger's own path.",
+            )
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version != FORMAT:
+            raise NotThisLedger(
+                f"{self.path!r} has table format {version}; this ranonce knows format {FORMAT}.",
+                "Use the version of ranonce that wrote it.",
+            )
+        self._db.execute("PRAGMA synchronous = FULL")
+        row = self._db.execute(SQL["identity"]).fetchone()
+        if row is None:
+            raise NotThisLedger(f"{self.path!r} has lost its identity.", "Restore it from a backup.")
+        return Identity(row[0], parse_instant(row[1]), row[2], row[3])
+
+    # --- the port ---
+
+    def identity(self) -> Identity:
+        return self._identity
+
+    def clock(self) -> Clock:
+        return Clock(self._domain, boot_clock(), time.time())
+
+    def read(self, key: RunKey, window_start: int) -> Snapshot:
+        db = self._db
+        try:
+            db.execute("BEGIN")
+            try:
+                version = db.execute(SQL["job_version"], (key.job,)).fetchone()
+                row = db.execute(SQL["run"], (key.job, window_start, key.window, key.input)).fetchone()
+                leases = db.execute(SQL["leases"], (key.job,)).fetchall()
+                gates = db.execute(SQL["gates"]).fetchall()
+                schedules = db.execute(SQL["schedules"], (key.job,)).fetchall()
+                witnessed = row is not None or self._witnessed(key, window_start)
+            finally:
+                db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        own, rivals = None, []
+        for found in leases:
+            held = _held(key.job, found)
+            if held.key == key:
+                own = held.lease
+            else:
+                rivals.append(held)
+        return Snapshot(
+            version=version[0] if version else -1,
+            run=_run(row) if row else None,
+            lease=own,
+            rivals=tuple(rivals),
+            gates=tuple(map(_gate, gates)),
+            schedules=tuple(map(_schedule, schedules)),
+            horizon=None,
+            witnessed=witnessed,
+            domain=self._domain,
+            now=boot_clock(),
+            wall=time.time(),
+        )
+
+    def _witnessed(self, key: RunKey, window_start: int) -> bool:
+        found = self._db.execute(SQL["witnessed"], (key.job, window_start, key.window, key.input)).fetchone()
+        return found is not None
+
+    def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
+        with _Transaction(self) as transaction:
+            if not self._stands(decision, key, after):
+                transaction.abandon()
+                return None
+            failpoint("commit:before-writes")
+            if decision.run is not None:
+                self._db.execute(SQL["put_run"], _run_row(decision.run))
+                failpoint("commit:after-run")
+            if decision.lease is not None:
+                start = decision.run.window_start if decision.run else decision.unchanged[0].window_start
+                self._db.execute(SQL["put_lease"], _lease_row(key, start, decision.lease))
+                failpoint("commit:after-lease")
+            if decision.drop_lease and decision.run is not None:
+                self._db.execute(SQL["drop_lease"], (key.job, decision.run.window_start, key.window, key.input))
+            written = tuple(self._add(event) for event in decision.events)
+            failpoint("commit:after-events")
+            for gate in decision.gates:
+                self._db.execute(SQL["put_gate"], (gate.name, _text(gate.until), gate.reason, gate.job))
+            failpoint("commit:before-commit")
+        failpoint("commit:after-commit")
+        return written
+
+    def _stands(self, decision: Decision, key: RunKey, after: int) -> bool:
+        """Say whether the decision still fits what is in the store; take the job's next version if it does."""
+        if decision.guarded and self._db.execute(SQL["move_version"], (key.job, after)).rowcount == 0:
+            return False
+        return all(self._as_read(held) for held in decision.unchanged)
+
+    def _as_read(self, held: Held) -> bool:
+        key, lease = held.key, held.lease
+        place = (key.job, held.window_start, key.window, key.input)
+        found = self._db.execute(SQL["lease_unchanged"], (*place, lease.owner, lease.attempt, lease.expires))
+        return found.fetchone() is not None
+
+    def _add(self, event: Event) -> Event:
+        at = round(event.at, 3)
+        key = event.key
+        values = (
+            format_instant(at, precision="ms"),
+            key.job,
+            event.window_start,
+            key.window,
+            key.input,
+            event.event,
+            event.reason,
+            event.attempt,
+            event.generation,
+            event.owner,
+            event.trigger,
+            event.version,
+            event.host,
+            json.dumps(event.data) if event.data else "{}",
+            event.output,
+        )
+        seq = self._db.execute(SQL["add_event"], values).lastrowid
+        return event.replace(seq=seq, at=at)
+
+    def same_file(self) -> None:
+        """Refuse to write into a file that was deleted, replaced or emptied under our hands."""
+        try:
+            now = os.stat(self.path)
+        except OSError as error:
+            raise NotThisLedger(f"the ledger {self.path!r} is gone: {error.strerror}.", _LOST) from error
+        if (now.st_dev, now.st_ino) != self._file or now.st_size == 0:
+            raise NotThisLedger(f"the ledger {self.path!r} was replaced or emptied while it was open.", _LOST)
+
+    def record_schedule(self, job: Job, schedule: ScheduleVersion | None, after: int) -> bool:
+        with _Transaction(self) as transaction:
+            declared = format_instant(job.declared_at, precision="ms")
+            self._db.execute(SQL["add_job"], (job.name, declared, job.late_after, job.max_attempts))
+            if self._db.execute(SQL["move_version"], (job.name, max(after, 0))).rowcount == 0:
+                transaction.abandon()
+                return False
+            self._db.execute(SQL["put_job"], (job.late_after, job.max_attempts, job.name))
+            if schedule is not None:
+                self._db.execute(SQL["add_schedule"], _schedule_row(job.name, schedule))
+        return True
+
+    # --- questions for people ---
+
+    def job(self, name: str) -> Job | None:
+        rows = self._all("job", name)
+        return _job(rows[0]) if rows else None
+
+    def jobs(self) -> list[Job]:
+        return [_job(row) for row in self._all("jobs")]
+
+    def schedules(self, job: str) -> tuple[ScheduleVersion, ...]:
+        return tuple(map(_schedule, self._all("schedules", job)))
+
+    def gates(self) -> tuple[Gate, ...]:
+        return tuple(map(_gate, self._all("gates")))
+
+    def runs(self, job: str, since: int, until: int) -> list[Run]:
+        return [_run(row) for row in self._all("runs", job, since, until)]
+
+    def stopped(self, job: str, before: int) -> list[Run]:
+        return [_run(row) for row in self._all("stopped", job, before)]
+
+    def latest(self, job: str, limit: int) -> list[Run]:
+        return [_run(row) for row in self._all("latest", job, limit)]
+
+    def plainly_done(self, job: str, since: int, until: int) -> list[int]:
+        return [start for (start,) in self._all("plainly_done", job, since, until)]
+
+    def notable(self, job: str, since: int, until: int) -> list[Run]:
+        return [_run(row) for row in self._all("notable", job, since, until)]
+
+    def last_started_end(self, job: str, schedule: int, before: float) -> int | None:
+        end = self._all("last_started_end", job, schedule, int(before))[0][0]
+        return int(end) if end is not None else None
+
+    def events(self, job: str, since: int, until: int) -> list[Event]:
+        return [_event(row) for row in self._all("events", job, since, until)]
+
+    def notable_events(self, job: str, since: int, until: int) -> list[Event]:
+        return [_event(row) for row in self._all("notable_events", job, since, until)]
+
+    def output(self, seq: int) -> bytes | None:
+        rows = self._all("output", seq)
+        return rows[0][0] if rows else None
+
+    def newest_events(self, limit: int) -> list[Event]:
+        return [_event(row) for row in self._all("newest_events", limit)]
+
+    def event(self, seq: int) -> Event | None:
+        rows = self._all("event", seq)
+        return _event(rows[0]) if rows else None
+
+    def leases(self, job: str) -> list[Held]:
+        return [_held(job, row) for row in self._all("leases", job)]
+
+    def _all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(SQL[statement], values).fetchall()
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def reopen(self, wait_seconds: float) -> Self:
+        return type(self)(self.path, wait_seconds=wait_seconds)
+
+    def close(self) -> None:
+        self._db.close()
+        self._line.close()
+
+
+class _Transaction:
+    """A write transaction, taken in line: committed after its block, rolled back if abandoned or left by an error."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._db = store._db
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Write nothing after all."""
+        self._abandoned = True
+
+    def __enter__(self) -> Self:
+        line = self._store._line
+        try:
+            line.__enter__()
+            try:
+                self._store.same_file()
+                self._db.execute("BEGIN IMMEDIATE")
+            except BaseException:
+                line.__exit__()
+                raise
+        except (sqlite3.Error, OSError) as error:
+            raise _translated(error, self._store.path) from error
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        try:
+            if kind is None and not self._abandoned:
+                self._db.execute("COMMIT")
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error as failed:
+            error = failed
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        finally:
+            self._store._line.__exit__()
+        if isinstance(error, (sqlite3.Error, OSError)):
+            raise _translated(error, self._store.path) from error
+
+
+_LOST = (
+    "Nothing was run. Put the ledger back (restore it from a backup); a new ledger would run finished windows again."
+)
+
+
+def _private_file(path: str) -> tuple[int, int]:
+    """Return device and inode of a ledger file that may be used, or say why this one may not."""
+    try:
+        seen = os.lstat(path)
+    except FileNotFoundError as error:
+        raise NotThisLedger(f"there is no ledger at {path!r}.", _LOST_OR_NEW) from error
+    except OSError as error:
+        raise NotThisLedger(
+            f"the ledger {path!r} cannot be reached: {error.strerror}.", f"You are {_user(os.geteuid())}."
+        ) from error
+    if stat.S_ISLNK(seen.st_mode):
+        raise NotThisLedger(f"{path!r} is a symbolic link.", "Name the ledger's real path.")
+    if stat.S_ISDIR(seen.st_mode):
+        raise NotThisLedger(f"{path!r} is a directory.", "Name the ledger file in it.")
+    if not stat.S_ISREG(seen.st_mode):
+        raise NotThisLedger(f"{path!r} is not a regular file.", "Name the ledger file.")
+    if seen.st_size == 0:
+        raise NotThisLedger(f"the ledger {path!r} is empty (0 bytes).", _LOST)
+    if not os.access(path, os.R_OK | os.W_OK) or not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
+        raise NotThisLedger(
+            f"the ledger {path!r} belongs to {_user(seen.st_uid)}, and {_user(os.geteuid())} may not write it.",
+            "Run the job as its owner, or give this user a ledger of its own (ranonce init).",
+        )
+    if seen.st_mode & 0o022:
+        raise NotThisLedger(
+            f"others may write the ledger {path!r} (mode {stat.S_IMODE(seen.st_mode):04o}).", f"chmod 600 {path}"
+        )
+    return seen.st_dev, seen.st_ino
+
+
+_LOST_OR_NEW = (
+    "Nothing was run. If it was lost, restore it from a backup; if this is a new installation, create it: ranonce init"
+)
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _translated(error: sqlite3.Error | OSError, path: str) -> RanonceError:
+    """Turn an error of SQLite or the system into a sentence: what a person must mend is 78, what may pass is 69."""
+    if isinstance(error, OSError):
+        return StoreUnavailable(f"the ledger {path!r} cannot be locked: {error.strerror}.", "")
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreUnavailable(
+            f"the ledger {path!r} was locked by another program until the wait was over.",
+            "Nothing was started; look for what holds it (fuser).",
+        )
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_SCHEMA):
+        return NotThisLedger(f"{path!r} is damaged or not a ledger: {error}.", _LOST)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable(f"the disk of the ledger {path!r} is full.", "Nothing was lost; free some space.")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH):
+        return ConfigError(f"the ledger {path!r} cannot be opened for writing: {error}.", "Check owner and mode.")
+    if isinstance(error, sqlite3.OperationalError) and "no such table" in str(error):
+        return NotThisLedger(f"{path!r} has lost tables: {error}.", _LOST)
+    return StoreUnavailable(f"the ledger {path!r} cannot be used: {error}.", "")
+
+
+# --- rows and records -----------------------------------------------------------------------------------------------
+
+
+def _text(instant: float | None) -> str | None:
+    return None if instant is None else format_instant(instant, precision="ms")
+
+
+def _instant(text: str | None) -> float | None:
+    return None if text is None else parse_instant(text)
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    job, window, digest, start, end, status, generation, attempt, owner, failures, schedule, trigger = row[:12]
+    started, version, fingerprint, finished, resume, reason, code, late, reconciling = row[12:]
+    return Run(
+        RunKey(job, window, digest),
+        start,
+        end,
+        status,
+        generation,
+        attempt,
+        owner,
+        failures,
+        schedule,
+        trigger,
+        parse_instant(started),
+        version,
+        fingerprint,
+        _instant(finished),
+        _instant(resume),
+        reason,
+        code,
+        bool(late),
+        bool(reconciling),
+    )
+
+
+def _run_row(run: Run) -> tuple[Any, ...]:
+    key = run.key
+    return (
+        key.job,
+        key.window,
+        key.input,
+        run.window_start,
+        run.window_end,
+        run.status,
+        run.generation,
+        run.attempt,
+        run.owner,
+        run.failures,
+        run.schedule,
+        run.trigger,
+        _text(run.started_at),
+        run.version,
+        run.fingerprint,
+        _text(run.finished_at),
+        _text(run.resume_at),
+        run.reason,
+        run.exit,
+        int(run.late),
+        int(run.reconciling),
+    )
+
+
+def _lease_row(key: RunKey, window_start: int, lease: Lease) -> tuple[Any, ...]:
+    place = (key.job, window_start, key.window, key.input)
+    clock = (lease.domain, lease.expires, lease.seconds)
+    return (*place, lease.owner, lease.attempt, *clock, lease.process, lease.seen_domain, lease.seen_at)
+
+
+def _held(job: str, row: tuple[Any, ...]) -> Held:
+    return Held(RunKey(job, row[0], row[1]), row[2], Lease(*row[3:]))
+
+
+def _gate(row: tuple[Any, ...]) -> Gate:
+    return Gate(row[0], parse_instant(row[1]), row[2], row[3])
+
+
+def _schedule(row: tuple[Any, ...]) -> ScheduleVersion:
+    return ScheduleVersion(*row[:6], parse_instant(row[6]))
+
+
+def _schedule_row(job: str, version: ScheduleVersion) -> tuple[Any, ...]:
+    rule = (version.every, version.tz, version.dialect, version.offset)
+    return (job, version.number, *rule, version.valid_from, _text(version.recorded_at))
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    return Job(row[0], row[1], parse_instant(row[2]), row[3], row[4])
+
+
+def _event(row: tuple[Any, ...]) -> Event:
+    at, job, window, digest, start, event, attempt, generation, reason, owner, trigger, version, host, data, seq = row
+    return Event(
+        parse_instant(at),
+        RunKey(job, window, digest),
+        start,
+        event,
+        attempt,
+        generation,
+        reason,
+        owner,
+        trigger,
+        version,
+        host,
+        json.loads(data),
+        None,
+        seq,
+    )

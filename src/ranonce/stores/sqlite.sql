@@ -1,0 +1,173 @@
+-- Every statement that a SQLite ledger uses, by name. `:names` are parameters.
+
+-- name: identity
+-- Which ledger is this?
+SELECT id, created_at, epoch, volatile FROM ledger WHERE one = 1;
+
+-- name: create
+-- Give the new ledger its identity.
+INSERT INTO ledger (one, id, created_at, epoch, volatile) VALUES (1, ?, ?, 1, ?);
+
+-- name: job_version
+-- The number that every state change of the job moves. No row: nobody has declared the job.
+SELECT version FROM jobs WHERE job = ?;
+
+-- name: run
+-- The newest state of one run.
+SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+FROM runs WHERE job = ? AND window_start = ? AND "window" = ? AND input = ?;
+
+-- name: leases
+-- The claims held on any of the job's runs: this run's own, and its rivals.
+SELECT "window", input, window_start, owner, attempt, domain, expires, seconds, process, seen_domain, seen_at
+FROM leases WHERE job = ?;
+
+-- name: gates
+-- The gates that were ever closed; few.
+SELECT name, until, reason, job FROM gates ORDER BY name;
+
+-- name: schedules
+-- The versions of the job's schedule, oldest first.
+SELECT number, every, tz, dialect, window_offset, valid_from, recorded_at FROM schedules WHERE job = ? ORDER BY number;
+
+-- name: witnessed
+-- Did an attempt of this run ever start? Answered by the events, so that a damaged run row is noticed.
+SELECT 1 FROM events WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? AND event = 'start' LIMIT 1;
+
+-- name: move_version
+-- The gate of every guarded commit: nobody changed the job since it was read.
+UPDATE jobs SET version = version + 1 WHERE job = ? AND version = ?;
+
+-- name: lease_unchanged
+-- Is a lease that was taken to be over still as it was read?
+SELECT 1 FROM leases
+WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? AND owner = ? AND attempt = ? AND expires = ?;
+
+-- name: put_run
+-- Write the run's new state.
+INSERT INTO runs (job, "window", input, window_start, window_end, status, generation, attempt, owner, failures,
+                  schedule, triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late,
+                  reconciling)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (job, window_start, "window", input) DO UPDATE SET
+    status = excluded.status, generation = excluded.generation, attempt = excluded.attempt, owner = excluded.owner,
+    failures = excluded.failures, schedule = excluded.schedule, triggered_by = excluded.triggered_by,
+    started_at = excluded.started_at, version = excluded.version, fingerprint = excluded.fingerprint,
+    finished_at = excluded.finished_at, resume_at = excluded.resume_at, reason = excluded.reason,
+    exit = excluded.exit, late = excluded.late, reconciling = excluded.reconciling;
+
+-- name: put_lease
+-- Write the run's lease.
+INSERT INTO leases (job, window_start, "window", input, owner, attempt, domain, expires, seconds, process, seen_domain,
+                    seen_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (job, window_start, "window", input) DO UPDATE SET
+    owner = excluded.owner, attempt = excluded.attempt, domain = excluded.domain, expires = excluded.expires,
+    seconds = excluded.seconds, process = excluded.process, seen_domain = excluded.seen_domain,
+    seen_at = excluded.seen_at;
+
+-- name: drop_lease
+-- The attempt has its verdict.
+DELETE FROM leases WHERE job = ? AND window_start = ? AND "window" = ? AND input = ?;
+
+-- name: add_event
+-- Append one fact.
+INSERT INTO events (at, job, window_start, "window", input, event, reason, attempt, generation, owner, triggered_by,
+                    version, host, data, output)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: put_gate
+-- Close a gate; the later end wins.
+INSERT INTO gates (name, until, reason, job) VALUES (?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET until = excluded.until, reason = excluded.reason, job = excluded.job
+    WHERE excluded.until > gates.until;
+
+-- name: add_job
+-- The first time the ledger hears of a job.
+INSERT OR IGNORE INTO jobs (job, version, declared_at, late_after, max_attempts) VALUES (?, 0, ?, ?, ?);
+
+-- name: put_job
+-- Keep what a probe must know about a job even where its configuration is not at hand.
+UPDATE jobs SET late_after = ?, max_attempts = ? WHERE job = ?;
+
+-- name: add_schedule
+-- One more version of a job's schedule.
+INSERT INTO schedules (job, number, every, tz, dialect, window_offset, valid_from, recorded_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: job
+-- One job.
+SELECT job, version, declared_at, late_after, max_attempts FROM jobs WHERE job = ?;
+
+-- name: jobs
+-- All jobs, by name.
+SELECT job, version, declared_at, late_after, max_attempts FROM jobs ORDER BY job;
+
+-- name: runs
+-- The runs whose window starts in a span.
+SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+FROM runs WHERE job = ? AND window_start >= ? AND window_start < ? ORDER BY window_start, "window", input;
+
+-- name: stopped
+-- Runs that were stopped and wait to be resumed, oldest first.
+SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+FROM runs
+WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held') AND status = 'stopped'
+ORDER BY window_start, "window", input;
+
+-- name: latest
+-- The newest windows of a job, newest first.
+SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+FROM runs WHERE job = ? ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
+
+-- name: plainly_done
+-- Windows done at the first attempt and in time: what a probe need not look at any closer.
+SELECT window_start FROM runs
+WHERE job = ? AND window_start >= ? AND window_start < ?
+  AND status = 'done' AND attempt = 1 AND late = 0 AND input = '';
+
+-- name: notable
+-- The rest of the same span.
+SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+FROM runs
+WHERE job = ? AND window_start >= ? AND window_start < ?
+  AND NOT (status = 'done' AND attempt = 1 AND late = 0 AND input = '')
+ORDER BY window_start, "window", input;
+
+-- name: last_started_end
+-- Where the last window ends that was started under a schedule version or a newer one; records of a future clock do
+-- not count.
+SELECT max(window_end) FROM runs WHERE job = ? AND schedule >= ? AND window_start <= ?;
+
+-- name: events
+-- The story of the windows in a span.
+SELECT at, job, "window", input, window_start, event, attempt, generation, reason, owner, triggered_by, version, host,
+       data, seq
+FROM events WHERE job = ? AND window_start >= ? AND window_start < ? ORDER BY seq;
+
+-- name: notable_events
+-- The same without the plain start and done.
+SELECT at, job, "window", input, window_start, event, attempt, generation, reason, owner, triggered_by, version, host,
+       data, seq
+FROM events WHERE job = ? AND window_start >= ? AND window_start < ? AND event NOT IN ('start', 'done') ORDER BY seq;
+
+-- name: newest_events
+-- The last facts of the ledger, newest first.
+SELECT at, job, "window", input, window_start, event, attempt, generation, reason, owner, triggered_by, version, host,
+       data, seq
+FROM events ORDER BY seq DESC LIMIT ?;
+
+-- name: event
+-- One fact by its number.
+SELECT at, job, "window", input, window_start, event, attempt, generation, reason, owner, triggered_by, version, host,
+       data, seq
+FROM events WHERE seq = ?;
+
+-- name: output
+-- What was kept of a child's output.
+SELECT output FROM events WHERE seq = ?;

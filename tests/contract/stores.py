@@ -1,0 +1,50 @@
+"""The stores under contract: how a test makes one of each kind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ranonce.stores import open_store
+from ranonce.stores.base import Store
+
+LEDGER = "c0ffee" + "0" * 26
+
+
+@dataclass
+class Kind:
+    """One kind of store. `url` is None where other processes cannot reach it."""
+
+    name: str
+    open: Callable[[], Store]
+    url: str | None
+    pass_time: Callable[[Store, float], None]
+
+
+def memory() -> Kind:
+    from ranonce.stores.memory import MemoryStore
+
+    moved = [0.0]
+    store = MemoryStore(LEDGER, now=lambda: time.monotonic() + moved[0])
+
+    def pass_time(_: Store, seconds: float) -> None:
+        moved[0] += seconds
+
+    return Kind("memory", lambda: store, None, pass_time)
+
+
+def sqlite(folder: Path) -> Kind:
+    from ranonce.stores.sqlite import SqliteStore, create
+
+    path = folder / "ledger" / "ledger.db"
+    create(str(path), LEDGER)
+    url = f"sqlite:///{path}"
+
+    def pass_time(store: Store, seconds: float) -> None:
+        # The boot clock cannot be moved; what counts is the distance, so the leases move the other way.
+        assert isinstance(store, SqliteStore)
+        store._db.execute("UPDATE leases SET expires = expires - ?, seen_at = seen_at - ?", (seconds, seconds))
+
+    return Kind("sqlite", lambda: open_store(url, wait_seconds=20), url, pass_time)

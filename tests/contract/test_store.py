@@ -1,0 +1,266 @@
+"""What every store promises, one fact each. `ranonce.stores.base` is this page in words."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ranonce import lifecycle
+from ranonce.lifecycle import Claim, Event, Gate, RunKey, ScheduleVersion
+from ranonce.stores.base import Job, LostReply
+from tests.contract.acting import START, ask, claim, ledger_over, refused, verdict
+
+
+@pytest.fixture
+def ledger(kind):
+    return ledger_over(kind.open())
+
+
+def test_the_identity_is_the_one_given_at_birth(kind):
+    assert kind.open().identity().ledger == kind.open().identity().ledger
+
+
+def test_a_claim_is_read_back_whole(kind, ledger):
+    held = claim(ledger, version="v1", fingerprint="f" * 64, data={"chosen_by": "clock"}, host="here")
+    snap = kind.open().read(held.key, held.window.start)
+    run = snap.run
+    assert (run.status, run.attempt, run.owner, run.version, run.fingerprint) == (
+        "running",
+        1,
+        held.owner,
+        "v1",
+        "f" * 64,
+    )
+    assert (snap.lease.owner, snap.lease.attempt, snap.lease.seconds) == (held.owner, 1, 300.0)
+    assert snap.witnessed
+    start = kind.open().events("job", START, START + 1)[0]
+    assert (start.event, start.host, dict(start.data)) == ("start", "here", {"chosen_by": "clock"})
+
+
+def test_a_verdict_is_read_back_whole(kind, ledger):
+    held = claim(ledger)
+    ledger.finish(held, verdict("failed", reason="because", exit=7, data={"killed": True}, output=b"\x00\xff tail"))
+    run = kind.open().runs("job", START, START + 1)[0]
+    assert (run.status, run.reason, run.exit, run.failures, run.finished_at) == ("failed", "because", 7, 1, START + 60)
+    failed = kind.open().events("job", START, START + 1)[-1]
+    assert failed.data["killed"] is True
+    assert kind.open().output(failed.seq) == b"\x00\xff tail"
+    assert kind.open().leases("job") == []
+
+
+def test_a_commit_after_another_version_writes_nothing(kind, ledger):
+    store = kind.open()
+    first, second = ask(), ask()
+    snap = store.read(first.key, first.window.start)
+    won = lifecycle.claim(snap, first)
+    lost = lifecycle.claim(snap, second)
+    assert store.commit(won, first.key, snap.version) is not None
+    assert store.commit(lost, second.key, snap.version) is None
+    assert store.read(first.key, first.window.start).run.owner == first.owner
+    assert len(list(store.events("job", START, START + 1))) == 1
+
+
+def test_a_take_over_fails_if_the_lease_was_renewed_since(kind, ledger):
+    store = kind.open()
+    held = claim(ledger)
+    kind.pass_time(store, 301)
+    taking = ask()
+    snap = store.read(taking.key, taking.window.start)
+    decision = lifecycle.claim(snap, taking)
+    assert decision.move == lifecycle.TAKE_OVER
+    assert ledger.renew(held, "forbid") is None
+    assert store.commit(decision, taking.key, snap.version) is None
+    assert store.read(held.key, held.window.start).run.attempt == 1
+
+
+def test_a_live_renewal_moves_no_version(kind, ledger):
+    held = claim(ledger)
+    before = kind.open().read(held.key, held.window.start)
+    kind.pass_time(kind.open(), 10)
+    assert ledger.renew(held, "forbid") is None
+    after = kind.open().read(held.key, held.window.start)
+    assert after.version == before.version
+    assert after.lease.expires > before.lease.expires - 10
+
+
+def test_a_stale_holder_coming_back_late_is_refused_everything(kind, ledger):
+    slow = claim(ledger)
+    kind.pass_time(kind.open(), 301)
+    second = claim(ledger)
+    assert ledger.renew(slow, "forbid").reason == "lost"
+    assert ledger.finish(slow, verdict()).reason == "lost"
+    assert ledger.finish(second, verdict()) is None
+    assert ledger.finish(slow, verdict("failed")).reason == "lost"
+    run = kind.open().runs("job", START, START + 1)[0]
+    assert (run.status, run.attempt, run.owner) == ("done", 2, second.owner)
+    assert [e.event for e in kind.open().events("job", START, START + 1)].count("lost") == 2
+
+
+def test_a_lost_reply_to_a_claim_is_looked_up_not_repeated(kind, ledger, monkeypatch):
+    store = ledger.store
+    real = type(store).commit
+    broken = []
+
+    def commit(self, decision, key, after):
+        written = real(self, decision, key, after)
+        if not broken:
+            broken.append(written)
+            raise LostReply("the connection broke after the commit")
+        return written
+
+    monkeypatch.setattr(type(store), "commit", commit)
+    held = claim(ledger)
+    assert held.attempt == 1
+    assert [e.event for e in store.events("job", START, START + 1)] == ["start"]
+
+
+def test_a_lost_reply_to_a_finish_is_looked_up_not_repeated(kind, ledger, monkeypatch):
+    store = ledger.store
+    held = claim(ledger)
+    real = type(store).commit
+    broken = []
+
+    def commit(self, decision, key, after):
+        written = real(self, decision, key, after)
+        if not broken:
+            broken.append(written)
+            raise LostReply("the connection broke after the commit")
+        return written
+
+    monkeypatch.setattr(type(store), "commit", commit)
+    assert ledger.finish(held, verdict()) is None
+    assert [e.event for e in store.events("job", START, START + 1)] == ["start", "done"]
+
+
+def test_a_claim_that_never_arrived_is_made_again(kind, ledger, monkeypatch):
+    store = ledger.store
+    real = type(store).commit
+    broken = []
+
+    def commit(self, decision, key, after):
+        if not broken:
+            broken.append(1)
+            raise LostReply("the connection broke before the commit")
+        return real(self, decision, key, after)
+
+    monkeypatch.setattr(type(store), "commit", commit)
+    assert claim(ledger).attempt == 1
+
+
+def test_jobs_do_not_know_each_other(kind, ledger):
+    ledger_over(kind.open(), "other")
+    claim(ledger)
+    claim(ledger, job="other")
+    assert refused(ledger).reason == "busy"
+    assert [run.key.job for run in kind.open().runs("other", START, START + 1)] == ["other"]
+
+
+def test_another_input_as_identity_is_another_run(kind, ledger):
+    # 64-bit digests of these two texts are equal; the full ones are not.
+    import hashlib
+
+    one, two = (hashlib.sha256(t).hexdigest() for t in (b"issue c5a33747e220da6c", b"issue a6a2e7ab897891cf"))
+    assert one[:16] == two[:16]
+    for digest in (one, two):
+        held = claim(ledger, key=RunKey("job", ask().window.key, digest))
+        ledger.finish(held, verdict())
+    assert len(kind.open().runs("job", START, START + 1)) == 2
+
+
+def test_event_numbers_rise_and_events_stay(kind, ledger):
+    for day in range(3):
+        ledger.finish(claim(ledger, day), verdict())
+    events = kind.open().newest_events(10)
+    assert [e.seq for e in events] == sorted((e.seq for e in events), reverse=True)
+    assert kind.open().event(events[-1].seq) == events[-1]
+    assert kind.open().event(10_000) is None
+
+
+def test_a_gate_is_closed_with_the_outcome_and_the_later_end_wins(kind, ledger):
+    for day, until in ((0, START + 900), (1, START + 300)):
+        ledger.finish(claim(ledger, day), verdict("stopped", gates=(Gate("api", float(until), "429", "job"),)))
+    assert kind.open().gates() == (Gate("api", float(START + 900), "429", "job"),)
+
+
+def test_schedules_keep_their_versions_in_order(kind, ledger):
+    store = kind.open()
+    job = store.job("job")
+    second = ScheduleVersion(2, "hour", "Europe/Berlin", "systemd", -1, START, float(START))
+    assert store.record_schedule(job.replace(late_after=60.0), second, job.version)
+    assert not store.record_schedule(job, second.replace(number=3), job.version)
+    assert store.schedules("job")[-1] == second
+    assert [v.number for v in store.schedules("job")] == [1, 2]
+    assert kind.open().job("job").late_after == 60.0
+    assert store.job("nobody") is None
+    assert [j.name for j in store.jobs()] == ["job"]
+
+
+def test_a_job_nobody_declared_cannot_be_claimed(kind):
+    from ranonce.errors import NotThisLedger
+
+    ledger = ledger_over(kind.open())
+    with pytest.raises(NotThisLedger, match="stranger"):
+        ledger.claim(ask(job="stranger"))
+
+
+def test_questions_see_the_right_spans(kind, ledger):
+    for day in range(4):
+        ledger.finish(claim(ledger, day), verdict("failed" if day == 2 else "stopped" if day == 3 else "done"))
+    store = kind.open()
+    day = 86400
+    assert store.plainly_done("job", START, START + 10 * day) == [START, START + day]
+    assert [r.status for r in store.notable("job", START, START + 10 * day)] == ["failed", "stopped"]
+    assert [r.window_start for r in store.latest("job", 2)] == [START + 3 * day, START + 2 * day]
+    assert [r.status for r in store.stopped("job", START + 4 * day)] == ["stopped"]
+    assert store.stopped("job", START + 3 * day) == []
+    assert store.last_started_end("job", 1, START + 2 * day) == START + 3 * day
+    assert store.last_started_end("job", 2, START + 2 * day) is None
+    notable = store.notable_events("job", START, START + 10 * day)
+    assert [e.event for e in notable] == ["failed", "stopped"]
+
+
+def test_skips_are_recorded_without_disturbing_anyone(kind, ledger):
+    claim(ledger)
+    version = kind.open().job("job").version
+    refused(ledger)
+    assert kind.open().job("job").version == version
+    events = list(kind.open().events("job", START, START + 1))
+    assert [(e.event, e.reason) for e in events] == [("start", None), ("skipped", "busy")] or [
+        (e.event, e.reason) for e in events
+    ] == [("start", "start"), ("skipped", "busy")]
+
+
+def test_hostile_text_comes_back_as_it_went_in(kind, ledger):
+    nasty = 'A","event":"done"\n\u2028\x1b[31m\x00 \U0001f600'
+    held = claim(ledger, version=nasty)
+    ledger.finish(held, verdict("failed", reason=nasty, data={"note": nasty}))
+    run = kind.open().runs("job", START, START + 1)[0]
+    assert (run.version, run.reason) == (nasty, nasty)
+    assert kind.open().events("job", START, START + 1)[-1].data["note"] == nasty
+
+
+def test_threads_racing_for_one_window_have_one_winner(kind):
+    ledger_over(kind.open())
+    results: list[object] = []
+    barrier = threading.Barrier(8)
+
+    def race() -> None:
+        ledger = ledger_over(kind.open())
+        barrier.wait()
+        results.append(ledger.claim(ask()))
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(results) == 8
+    assert sum(isinstance(answer, Claim) for answer in results) == 1
+    assert len({e.seq for e in kind.open().events("job", START, START + 1)}) == 8
+
+
+def test_events_are_immutable_values():
+    event = Event(0.0, RunKey("a", "b"), 0, "start", 1, 1)
+    with pytest.raises(AttributeError):
+        event.reason = "other"
