@@ -404,15 +404,11 @@ def test_a_link_into_a_folder_that_others_may_write_is_refused(folder: Path) -> 
 
 def test_a_file_of_another_user_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(folder, LEDGER)
-    real = os.lstat(path)
-
-    def foreign(result: os.stat_result) -> os.stat_result:
-        values = list(result)
-        values[4] = pwd.getpwnam("nobody").pw_uid
-        return os.stat_result(values)
-
-    monkeypatch.setattr(trust.os, "lstat", lambda _: foreign(real))
-    with pytest.raises(ConfigError, match="belongs to nobody") as refusal:
+    other = next(user for user in pwd.getpwall() if user.pw_uid not in (0, os.geteuid()))
+    about = list(os.lstat(path))
+    about[4] = other.pw_uid
+    monkeypatch.setattr(trust.os, "lstat", lambda _: os.stat_result(about))
+    with pytest.raises(ConfigError, match=f"belongs to {other.pw_name}") as refusal:
         load(path, {})
     assert "chown" in refusal.value.next_step
 
@@ -525,9 +521,7 @@ dedupes = "24h"          # or false
         timeout=7200.0,
         version=VersionFile("config/model.yaml"),
         uses=("model-api",),
-        checks=(
-            Check(file="out/{window}.json", min_bytes=2, fresh=True, json=True, equals=(("/date", "{window}"),)),
-        ),
+        checks=(Check(file="out/{window}.json", min_bytes=2, fresh=True, json=True, equals=(("/date", "{window}"),)),),
         cwd=str(folder),
         declared=True,
     )
@@ -606,13 +600,15 @@ def test_relative_paths_of_a_job_are_relative_to_the_file(folder: Path) -> None:
         ("checks = [{}]", "jobs.j.checks[0]: A check looks at one file or runs one command.", "file ="),
         ('checks = [{ file = "x", min_byte = 1 }]', "jobs.j.checks[0].min_byte: this key", "Did you mean min_bytes?"),
         ('checks = [{ file = "x", max_age = 0 }]', "jobs.j.checks[0]: max_age is 0 seconds.", "more than 0"),
-        ('checks = [{ file = "x", equals = { date = 1 } }]', "jobs.j.checks[0].equals: 'date' is not a JSON", "'/date'"),
+        (
+            'checks = [{ file = "x", equals = { date = 1 } }]',
+            "jobs.j.checks[0].equals: 'date' is not a JSON",
+            "'/date'",
+        ),
         ('keep_output = "no"', "jobs.j.keep_output: 'no' is neither true nor false.", "true or false"),
     ],
 )
-def test_a_bad_value_is_named_with_file_line_and_remedy(
-    folder: Path, line: str, sentence: str, next_step: str
-) -> None:
+def test_a_bad_value_is_named_with_file_line_and_remedy(folder: Path, line: str, sentence: str, next_step: str) -> None:
     error = refused(folder, LEDGER + JOB + "# a comment\n" + line + "\n")
     assert error.sentence.startswith(f"{folder}/ranonce.toml:7: {sentence}")
     assert next_step in error.next_step
@@ -638,7 +634,7 @@ def test_the_line_is_that_of_the_bad_element_of_a_long_list(folder: Path) -> Non
         ("\n[jobs]\nj = 1\n", 3, "jobs.j: 1 is not a table."),
         ("[jobs.j]\n", 1, "jobs.j: it has no schedule."),
         ('[jobs.j]\nevery = "fortnight"\n', 2, "jobs.j.every: "),
-        ('[jobs."a b"]\nevery = "day"\n', 1, 'jobs."a b": \'a b\' is not a name for a job.'),
+        ('[jobs."a b"]\nevery = "day"\n', 1, "jobs.\"a b\": 'a b' is not a name for a job."),
         ('[jobs."a\\nb"]\nevery = "day"\n', 1, 'jobs."a\\nb": '),
         ('[jobs.db.backup]\nevery = "day"\n', 1, "jobs.db.backup: a job holds no such table."),
         ("[destinations.x]\n", 1, "destinations.x: it has no type."),
@@ -723,7 +719,7 @@ def test_the_lines_of_keys_survive_everything_toml_allows() -> None:
         "# c\n[ledger] # [x]\nstore = \"a#]\" # x\n'i d'=5\n"  # lines 1 to 4
         '[jobs . "a.\\u0062"]\ntext = """\n[not.a.table]\nx = 1\\"""\n"""\n'  # 5 to 9
         "raw = '''\n[nor.this]\n''''\nlist = [ # ]\n  { a = { b = 1 } },\n\n  [1,\n   2], ]\n"  # 10 to 17
-        "dotted . key = 2026-11-07 02:30:00Z\n[[many]]\nn = 1\n[[many]]\nn = 2\n[many.inner]\nm = 3\nend = true"  # to 25
+        "dotted . key = 2026-11-07 02:30:00Z\n[[many]]\nn = 1\n[[many]]\nn = 2\n[many.inner]\nm = 3\nend = true"  # 25
     )
     lines = key_lines(text)
     job_keys = ("jobs", "a.b")

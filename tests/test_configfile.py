@@ -185,25 +185,35 @@ def test_a_broken_job_can_be_replaced(path: str) -> None:
     assert add(path).lease == 300.0
 
 
-def test_tables_in_unusual_forms_are_edited_or_left_alone_never_damaged(path: str) -> None:
-    for content in (
+@pytest.mark.parametrize(
+    "content",
+    [
         'jobs.a.every = "day"\n',
         'jobs = { a = { every = "day" } }\n',
         '[jobs]\na = { every = "day" }\nb.every = "hour"\n',
-        '[jobs.a]\nevery = "day"\n[ledger]\nid = "x"\n[jobs.b]\nevery = "hour"\n',
-        '# only a comment\n',
+        '[jobs.a]\nevery = "day"\n[ledger]\nid = "x"\n[jobs.b]\nevery = "hour"\n[jobs.c]\nevery = "hour"\n',
+        '[jobs.a]\nevery = "day"\n\n# the end, without a newline',
+        "# only a comment\n",
         '[ledger]\r\nid = "x"\r\n\r\n[jobs.a]\r\nevery = "day"\r\n',
-    ):
-        by_hand(path, content)
-        before = load(path, {"XDG_STATE_HOME": "/s"})
-        try:
-            spec = add(path, "new", every="week")
-        except ConfigError as error:
-            assert "by hand" in error.next_step
-            assert Path(path).read_text() == content
-        else:
-            assert spec.every == "week"
-            assert load(path, {"XDG_STATE_HOME": "/s"}) == before.replace(jobs={**before.jobs, "new": spec})
+    ],
+)
+def test_a_job_can_be_added_to_tables_in_any_form(path: str, content: str) -> None:
+    by_hand(path, content)
+    before = load(path, {"XDG_STATE_HOME": "/s"})
+    spec = add(path, "new", every="week", command=("/bin/x",))
+    assert (spec.every, spec.command) == ("week", ("/bin/x",))
+    assert load(path, {"XDG_STATE_HOME": "/s"}) == before.replace(jobs={**before.jobs, "new": spec})
+
+
+def test_an_edit_that_would_damage_another_table_is_left_to_the_user(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand(path)
+    monkeypatch.setattr("tomlkit.dumps", lambda _: '[jobs.j]\nevery = "day"\n')
+    with pytest.raises(ConfigError, match="could not be edited") as refusal:
+        add(path)
+    assert "by hand" in refusal.value.next_step
+    assert Path(path).read_text() == BY_HAND
 
 
 def test_a_name_that_is_none_is_refused(path: str) -> None:

@@ -12,7 +12,16 @@ from ranonce.errors import ConfigError, RanonceError
 from ranonce.jobspec import JobSpec, VersionFile, check_job, resolve_version
 from ranonce.names import check_job_name
 from ranonce.record import Record
-from ranonce.storeurl import SQLITE, StoreText, environment_store, expand_home, home_folder, option_store, store_url
+from ranonce.storeurl import (
+    SQLITE,
+    STORE_WAIT,
+    StoreText,
+    environment_store,
+    expand_home,
+    home_folder,
+    option_store,
+    store_url,
+)
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
@@ -36,7 +45,6 @@ __all__ = [
 FILE_NAME = "ranonce.toml"
 SYSTEM_CONFIG = f"/etc/ranonce/{FILE_NAME}"
 SYSTEM_STATE = "/var/lib/ranonce"
-STORE_WAIT = 30.0
 
 
 class LedgerSpec(Record):

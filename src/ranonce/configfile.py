@@ -63,7 +63,11 @@ def write_job(path: str, name: str, settings: Mapping[str, object], environ: Map
     wanted = {field: toml_value(field, value) for field, value in settings.items() if value is not None}
 
     def change(tables: Any, fit: Fit) -> None:
-        job = _subtable(_subtable(tables, "jobs"), name)
+        jobs = _subtable(tables, "jobs")
+        if name not in jobs:  # whole, because tomlkit loses sight of an empty table between others
+            jobs[name] = {key: fit(value) for key, value in wanted.items()}
+            return
+        job = jobs[name]
         for key in [key for key in job if key not in wanted]:
             del job[key]
         for key, value in wanted.items():
@@ -258,8 +262,9 @@ def _time(seconds: float) -> str:
 def _check_table(check: Any) -> dict[str, object]:
     """Return a check as a table, without what is its default."""
     table: dict[str, object] = {}
+    defaults = type(check)().as_dict()
     for key, value in check.as_dict().items():
-        if value == check._defaults[key]:
+        if value == defaults[key]:
             continue
         if key == "equals":
             table[key] = dict(value)

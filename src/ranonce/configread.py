@@ -13,7 +13,7 @@ from ranonce.jobspec import JobSpec, VersionFile, broken_rule, schedule_error
 from ranonce.names import check_job_name, check_name, shown_path
 from ranonce.record import Record
 from ranonce.settings import argv, duration, exit_codes, flag, gates, instant, nearest, text, whole
-from ranonce.storeurl import StoreText, expand_home, refuse_password
+from ranonce.storeurl import STORE_WAIT, StoreText, expand_home, refuse_password
 from ranonce.timefmt import shown
 from ranonce.trust import read_trusted
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ranonce.tomllines import Keys
 
     Kinds = Mapping[str, Callable[[object], object]]
-
-STORE_WAIT = 30.0
 
 
 def _as_written(value: object) -> object:

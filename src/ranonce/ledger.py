@@ -168,6 +168,7 @@ class Ledger:
             self.journal.append(events)
         except OSError as error:
             self.warnings.append(f"the journal {self.journal.path!r} could not be written: {error.strerror}")
+        failpoint("journal:written")
 
     # --- claims ---
 
@@ -177,6 +178,10 @@ class Ledger:
         Raises NotThisLedger where the store contradicts itself, StoreUnavailable where no answer came in time: then
         nothing may be started.
         """
+        if not ask.record_skip and ask.rerun_reason is None:
+            done = self.store.done(ask.key, ask.window.start)
+            if done is not None:
+                return lifecycle.already_done(done, ask)
 
         def decide(snap: Snapshot) -> Decision:
             if snap.version < 0:
@@ -205,6 +210,11 @@ class Ledger:
             owners.add(snap.run.owner)
         owners.discard(asker)
         return {owner: _sighting(self.folder, owner, self.host) for owner in owners}
+
+    def situation(self, key: RunKey, window_start: int) -> str:
+        """Say how a run stands for somebody who comes anew, living and dead processes of this host included."""
+        snap = self.store.read(key, window_start)
+        return lifecycle.situation(snap, "", None, self._sightings(snap, ""))
 
     def renew(self, held: Claim, overlap: str) -> Refusal | None:
         """Renew a claim for another lease. A refusal means the claim is lost."""
@@ -276,6 +286,7 @@ class Ledger:
                 continue
             held, verdict = outcome
             refusal = self.finish(held, verdict)
+            failpoint("unrecorded:committed")
             forget(self.folder, owner)
             settled.append((held.key, "lost" if refusal else verdict.outcome))
         return settled

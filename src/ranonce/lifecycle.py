@@ -169,6 +169,14 @@ class Event(Record):
     seq: int | None = None
 
 
+class Done(Record):
+    """Who did a run that is done, and on which input."""
+
+    attempt: int
+    owner: str
+    fingerprint: str | None
+
+
 class Snapshot(Record):
     """What a store knows at one instant about one run and what it depends on. `now` is read last."""
 
@@ -361,10 +369,8 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
             return _skip(snap, ask, Refusal("pruned", f"{ask.key} is older than what was kept; it stays as it was"))
     elif move == REFUSE_BUSY:
         return _busy(snap, ask, run, seen)
-    elif move == REFUSE_DONE and _conflicts(run, ask):
-        return _skip(snap, ask, Refusal("conflict", f"{ask.key} is done, with another input", holder=run.owner))
     elif move == REFUSE_DONE:
-        return _skip(snap, ask, Refusal("done", f"{ask.key} is done (attempt {run.attempt})", holder=run.owner))
+        return _skip(snap, ask, already_done(Done(run.attempt, run.owner, run.fingerprint), ask))
     elif move == REFUSE_HELD:
         return _skip(snap, ask, Refusal("held", f"{ask.key} is held: {run.reason}; a person must release it"))
     elif refusal := _not_yet(run, ask, move):
@@ -376,8 +382,11 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
     return _start(snap, ask, move, seen)
 
 
-def _conflicts(run: Run, ask: Ask) -> bool:
-    return run.fingerprint is not None and ask.fingerprint is not None and run.fingerprint != ask.fingerprint
+def already_done(done: Done, ask: Ask) -> Refusal:
+    """The answer to a claim on a run that is done: final for its generation, so one look at its row is enough."""
+    if None not in (done.fingerprint, ask.fingerprint) and done.fingerprint != ask.fingerprint:
+        return Refusal("conflict", f"{ask.key} is done, with another input", done.owner)
+    return Refusal("done", f"{ask.key} is done (attempt {done.attempt})", done.owner)
 
 
 def _not_yet(run: Run, ask: Ask, move: str) -> Refusal | None:

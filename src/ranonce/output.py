@@ -12,9 +12,10 @@ Nothing here waits for ever once the child is gone:
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
-import threading
+import time
 
 from ranonce.liveness import boot_clock
 from ranonce.record import Record
@@ -22,6 +23,16 @@ from ranonce.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
+
+    class Events(Protocol):
+        """What `process.Signals` offers to one who waits in its loop."""
+
+        def wait(self, seconds: float | None) -> None: ...
+        def wake(self) -> None: ...
+        def when_readable(self, fd: int, begin: Callable[[], None]) -> None: ...
+        def forget(self, fd: int) -> Callable[[], None] | None: ...
+
 
 HEAD_BYTES = 4 * 1024
 TAIL_BYTES = 60 * 1024
@@ -51,7 +62,7 @@ class Keeper:
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
-        self._lock = threading.Lock()
+        self._lock = _thread.allocate_lock()
 
     def add(self, chunk: memoryview) -> None:
         """Take one chunk, from any thread."""
@@ -75,7 +86,7 @@ class Keeper:
 
 
 class Output:
-    """The two streams of one child."""
+    """The two streams of one child. A stream gets its thread when it has something to say: few jobs use both."""
 
     def __init__(self, stdout: int, stderr: int) -> None:
         self._keeper = Keeper()
@@ -91,13 +102,12 @@ class Output:
             self.discard()
             raise
 
-    def start(self, wake: Callable[[], None]) -> bool:
-        """Close our copies of the child's ends and start to read. `wake` is called by a thread that has finished.
-
-        False when the system gives us no thread: `finish` is to be called all the same.
-        """
+    def start(self, events: Events) -> None:
+        """Close our copies of the child's ends, and begin to listen to ours."""
         self._close_child_ends()
-        return all([pump.start(wake) for pump in self._pumps])
+        self._events = events
+        for pump in self._pumps:
+            pump.listen(events)
 
     def discard(self) -> None:
         """Close everything: nothing was started."""
@@ -107,21 +117,18 @@ class Output:
         os.close(self._ended)
         os.close(self._end)
 
-    def finish(self, wait: Callable[[float], None]) -> Kept:
-        """Collect the rest now that the child and its group are gone or given up, and return what is kept.
-
-        `wait(seconds)` sleeps, and returns early after a wake.
-        """
+    def finish(self) -> Kept:
+        """Collect the rest now that the child and its group are gone or given up, and return what is kept."""
         for pump in self._pumps:
-            pump.child_is_gone()
+            pump.child_is_gone(self._events)
         os.close(self._end)
         while working := [pump for pump in self._pumps if pump.working]:
             patience = max(pump.last_step for pump in working) + STUCK_SECONDS - boot_clock()
             if patience <= 0:
                 break
-            wait(patience)
+            self._events.wait(patience)
         for pump in working:
-            pump.abandon()
+            pump.abandon(self._events)
         if not working:
             os.close(self._ended)  # otherwise a stuck thread may still look at it, and the number must not be reused
         return self._keeper.kept()
@@ -136,39 +143,46 @@ class _Pump:
 
     def __init__(self, source: int, target: int, keeper: Keeper, ended: int) -> None:
         self.source = source
-        self.working = False
+        self.working = True
         self.last_step = 0.0  # boot clock
         self._target: int | None = target
         self._keeper = keeper
         self._ended = ended
         self._listen_until: float | None = None  # boot clock; set when the child is gone
         self._abandoned = False
-        self._closing = threading.Lock()
+        self._closing = _thread.allocate_lock()
 
-    def start(self, wake: Callable[[], None]) -> bool:
+    def listen(self, events: Events) -> None:
+        """Wait in the main thread for the stream to speak, then give it a thread."""
         os.set_blocking(self.source, False)  # our end only: the child's end is a description of its own
-        self.last_step = boot_clock()
-        self.working = True
-        try:
-            threading.Thread(target=self._run, args=(wake,), name="ranonce-output", daemon=True).start()
-        except RuntimeError:
-            self._close()
-            return False
-        return True
+        events.when_readable(self.source, lambda: self._begin(events))
 
-    def child_is_gone(self) -> None:
+    def child_is_gone(self, events: Events) -> None:
+        """Set the time by which it must come to its end; close it if there is nothing to wait for."""
         self.last_step = boot_clock()
         self._listen_until = self.last_step + HOLD_SECONDS
+        if events.forget(self.source):
+            self._begin(events)
 
-    def abandon(self) -> None:
-        """Leave the stuck thread behind, and take for the record what the child left in the pipe."""
+    def abandon(self, events: Events) -> None:
+        """Leave a stuck thread behind, and take for the record what the child left in the pipe."""
         self._abandoned = True
+        events.forget(self.source)
         buffer = memoryview(bytearray(PIPE_BYTES))
         taken = 0
         with self._closing:
             while self.working and taken < PIPE_BYTES and (count := self._read(buffer)):
                 self._keeper.add(buffer[:count])
                 taken += count
+
+    def _begin(self, events: Events) -> None:
+        if _has_ended(self.source):
+            return self._close()
+        try:
+            _thread.start_new_thread(self._run, (events.wake,))
+        except RuntimeError:  # no thread to be had now: the child waits at its pipe until there is
+            time.sleep(0.05)
+            self.listen(events)
 
     def _run(self, wake: Callable[[], None]) -> None:
         try:
@@ -226,3 +240,10 @@ class _Pump:
                     return
             except OSError:
                 self._target = None
+
+
+def _has_ended(pipe: int) -> bool:
+    """Tell whether a pipe is empty and nobody can write into it any more."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return poll.poll(0) == [(pipe, select.POLLHUP)]

@@ -10,11 +10,11 @@ look and a sleep. All deadlines are by the boot clock: time in suspend counts.
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
 import signal
 import sys
-import threading
 
 from ranonce.errors import EX_NOT_EXECUTABLE
 from ranonce.liveness import boot_clock, group_exists, group_members
@@ -70,10 +70,11 @@ class Signals:
     def __init__(self) -> None:
         self.first: int | None = None  # the first of TERM INT HUP QUIT that came
         self.interrupted: str | None = None  # why this attempt's children must be stopped
-        self.handled: tuple[int, ...] = ()
+        self.handled: tuple[int, ...] = ()  # those that are noted and passed on
         self._received: list[int] = []
         self._before: dict[int, Any] = {}
-        self._lock = threading.Lock()
+        self._once_readable: dict[int, Callable[[], None]] = {}
+        self._lock = _thread.allocate_lock()
 
     def __enter__(self) -> Self:
         hold_standard_streams()
@@ -86,11 +87,11 @@ class Signals:
         for number in (*STOP_SIGNALS, *PASSED_ON):
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._note)
+        self.handled = tuple(self._before)
         # Were CHLD ignored, the kernel would throw the child's status away.
         self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, self._note)
-        self.handled = tuple(self._before)
         # A careless parent may have left us with CHLD or TERM blocked: we would never hear of them.
-        self._mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, self.handled)
+        self._mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, tuple(self._before))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,9 +129,24 @@ class Signals:
         return taken
 
     def wait(self, seconds: float | None) -> None:
-        """Sleep until a signal, a wake, or the end of the time; None: as long as it takes."""
-        if self._poll.poll(None if seconds is None else max(seconds, 0) * 1000):
-            os.read(self._read_end, 4096)
+        """Sleep until a signal, a wake, something to read, or the end of the time; None: as long as it takes."""
+        for fd, _ in self._poll.poll(None if seconds is None else max(seconds, 0) * 1000):
+            if fd == self._read_end:
+                os.read(fd, 4096)
+            elif begin := self.forget(fd):
+                begin()
+
+    def when_readable(self, fd: int, begin: Callable[[], None]) -> None:
+        """Let `wait` call `begin`, once, when `fd` has something to read or has come to its end."""
+        self._once_readable[fd] = begin
+        self._poll.register(fd, select.POLLIN)
+
+    def forget(self, fd: int) -> Callable[[], None] | None:
+        """Wait for `fd` no longer; return what was to be called, if it was waited for."""
+        begin = self._once_readable.pop(fd, None)
+        if begin:
+            self._poll.unregister(fd)
+        return begin
 
     def _note(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGCHLD:
@@ -220,8 +236,8 @@ def run_child(
     opened = False
     try:
         try:
-            if output and not output.start(signals.wake):
-                return SpawnFailed(EX_NOT_EXECUTABLE, f"No thread could be started for the output of {argv[0]!r}.")
+            if output:
+                output.start(signals)
             terminal.lend(launch.pid)
             on_started(launch.pid)
             opened = signals.first is None and signals.interrupted is None
@@ -231,7 +247,7 @@ def run_child(
         left = child.supervise(leftovers, leftover_wait) if opened else ()
     finally:
         terminal.take_back()
-        kept = output.finish(signals.wait) if output else None
+        kept = output.finish() if output else None
     if not opened:
         return Ending(stopped_by=signals.first, interrupted=signals.interrupted)
     return launch.failure() or child.ending(left, kept)
@@ -278,7 +294,7 @@ class _Child:
         self._grace = grace
         self._terminal = terminal
         self._status: int | None = None
-        self._reaps_all = os.getpid() == 1
+        self._given_orphans: bool | None = None  # not asked yet
         self._timed_out = False
         self._stopped_by: int | None = None
         self._interrupted: str | None = None
@@ -313,6 +329,7 @@ class _Child:
 
     def ending(self, left: tuple[Leftover, ...], kept: Kept | None) -> Ending:
         """Say how it ended."""
+        self._reap()  # the last of the group may have become zombies since
         assert self._status is not None
         died_by = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else None
         # A service manager signals the whole group at once: the child may be gone before we hear of it. And with the
@@ -369,21 +386,24 @@ class _Child:
             pass  # another user's now (sudo): it cannot be stopped by us, only awaited
 
     def _reap(self) -> None:
-        """Collect what has ended: our child, and as PID 1 or a subreaper every orphan."""
-        options = os.WNOHANG | (os.WUNTRACED if self._terminal.wanted else 0)
-        while self._reaps_all or self._status is None:
-            try:
-                pid, status = os.waitpid(-1 if self._reaps_all else self._pid, options)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                if self._reaps_all or not _is_given_orphans(self._pid):
-                    return
-                self._reaps_all = True
-            elif pid == self._pid and os.WIFSTOPPED(status):
+        """Collect our child when it has ended, and the orphans that are given to us as PID 1 or as a subreaper.
+
+        Each by its own number, so that no status can be lost, and other children of this process are left to others.
+        """
+        if self._status is None:
+            options = os.WNOHANG | (os.WUNTRACED if self._terminal.wanted else 0)
+            pid, status = os.waitpid(self._pid, options)
+            if pid and os.WIFSTOPPED(status):
                 self._refuse_to_pause()
-            elif pid == self._pid:
+            elif pid:
                 self._status, self._ended_at = status, boot_clock()
+        while (orphan := _zombie()) not in (None, self._pid) and self._is_given_orphans():
+            os.waitpid(orphan, 0)
+
+    def _is_given_orphans(self) -> bool:
+        if self._given_orphans is None:
+            self._given_orphans = os.getpid() == 1 or _is_subreaper()
+        return self._given_orphans
 
     def _refuse_to_pause(self) -> None:
         """Continue a child that Ctrl-Z stopped: its lease would go on, and nobody could reach it to continue it.
@@ -419,14 +439,19 @@ class _Child:
         return min(due - now, LONGEST_SLEEP_SECONDS)
 
 
-def _is_given_orphans(child: int) -> bool:
-    """Tell whether a zombie besides our child waits for us because we are a subreaper; asked only when there is one."""
+def _zombie() -> int | None:
+    """Return a child of ours that has ended and was not collected."""
     if not hasattr(os, "waitid"):
-        return False
-    zombie = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if zombie is None or zombie.si_pid == child:
-        return False
-    import ctypes
+        return None
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return ended.si_pid if ended else None
+
+
+def _is_subreaper() -> bool:
+    import ctypes  # rare: asked only when a child that is not ours has ended
 
     answer = ctypes.c_int(0)
     ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)

@@ -41,7 +41,7 @@ class Receipt(Record):
     holder: str | None = None
     until: float | None = None
     sentence: str | None = None
-    leftovers: tuple[int, ...] | None = None
+    leftovers: tuple[str, ...] | None = None
     checks: tuple[str, ...] | None = None
     child_exit: int | None = None
     warnings: tuple[str, ...] | None = None

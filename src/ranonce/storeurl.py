@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MEMORY = "memory:"
 SQLITE = "sqlite:///"
 SCHEMES = ("sqlite", "memory")
+STORE_WAIT = 30.0  # seconds a store may be away before a run is given up
 LATER_SCHEMES = ("postgresql", "postgres", "redis", "rediss", "valkey")
 
 

@@ -132,6 +132,7 @@ class Wrapper:
         def lock() -> None:
             if self.ledger.folder is not None and not attempt:
                 attempt.append(AttemptFile.create(self.ledger.folder, owner, self.ledger.host))
+                failpoint("run:lock-taken")
 
         claimed_at = boot_clock()
         try:
@@ -172,33 +173,42 @@ class Wrapper:
 
     # --- receipts ---
 
-    def receipt(self, order: Order, event: str, status: int, **fields: object) -> Receipt:
+    def receipt(self, order: Order, event: str, status: int) -> Receipt:
         """Return the receipt of an order, with what every receipt carries."""
-        common = {
-            "event": event,
-            "job": order.key.job,
-            "window": order.key.window,
-            "run": str(order.key),
-            "trigger": order.trigger,
-            "chosen_by": order.chosen_by,
-            "exit": status,
-            "ledger": self.ledger.store.identity().ledger,
-            "version": self.version,
-            "warnings": tuple(self.ledger.warnings) or None,
-        }
-        return Receipt(**{**common, **fields})
+        return Receipt(
+            event=event,
+            job=order.key.job,
+            exit=status,
+            window=order.key.window,
+            run=str(order.key),
+            trigger=order.trigger,
+            chosen_by=order.chosen_by,
+            ledger=self.ledger.store.identity().ledger,
+            version=self.version,
+            warnings=tuple(self.ledger.warnings) or None,
+        )
 
     def _refused(self, order: Order, refusal: Refusal) -> Result:
         status = REFUSED[refusal.reason]
         if status == EX_TRY_LATER:
             status = self.spec.busy_exit
-        told = {"reason": refusal.reason, "sentence": refusal.sentence, "holder": refusal.holder, "until": refusal.until}
-        return Result(status, None, self.receipt(order, "skipped", status, **told))
+        receipt = self.receipt(order, "skipped", status).replace(
+            reason=refusal.reason, sentence=refusal.sentence, holder=refusal.holder, until=refusal.until
+        )
+        return Result(status, None, receipt)
 
     def _unavailable(self, order: Order, error: StoreUnavailable) -> Result:
         status = EX_STORE_UNAVAILABLE
-        receipt = self.receipt(order, "unavailable", status, reason=error.code, sentence=str(error))
-        return Result(status, None, receipt)
+        receipt = self.receipt(order, "unavailable", status)
+        return Result(status, None, receipt.replace(reason=error.code, sentence=str(error)))
+
+
+class _Stop(Record):
+    """The job gave up on purpose: why, until when (unix seconds), and which gates it closed."""
+
+    reason: str
+    resume_at: float | None
+    gates: tuple[Gate, ...]
 
 
 def _give_back(attempt: list[AttemptFile]) -> None:
@@ -228,7 +238,7 @@ class _Attempt:
             fence=file is None or not wrapper.local_store,
             claimed_at=claimed_at,
         )
-        self._renewing: list[object] = []
+        self._renewing: list[Ledger] = []
 
     def carry_out(self) -> Result:
         """Do the work and record what became of it."""
@@ -279,8 +289,7 @@ class _Attempt:
         """Renew through a store of the heartbeat's own thread, opened at its first beat."""
         if not self._renewing:
             self._renewing.append(self.ledger.reopen(wait_seconds=min(RENEW_WAIT_SECONDS, self.claim.lease_seconds)))
-        ledger: Ledger = self._renewing[0]  # type: ignore[assignment]
-        return ledger.renew(self.claim, self.spec.overlap)
+        return self._renewing[0].renew(self.claim, self.spec.overlap)
 
     def _environment(self) -> dict[str, str]:
         claim, environment = self.claim, dict(os.environ)
@@ -334,8 +343,8 @@ class _Attempt:
             data["killed"] = True
         kept = _both_ends(ending.output) if ending.output else None
 
-        def verdict(outcome: str, reason: str | None = None, **more: object) -> Verdict:
-            return Verdict(outcome, now, reason, ending.exit, data=data, output=kept, **more)  # type: ignore[arg-type]
+        def verdict(outcome: str, reason: str | None = None) -> Verdict:
+            return Verdict(outcome, now, reason, ending.exit, data=data, output=kept)
 
         if ending.interrupted:
             return verdict(FAILED, ending.interrupted), EX_CLAIM_LOST, None
@@ -344,7 +353,8 @@ class _Attempt:
         if ending.timed_out:
             return verdict(FAILED, "timeout"), EX_TIME_LIMIT, None
         if stop := self._stop_request(ending):
-            return verdict(STOPPED, stop["reason"], resume_at=stop["resume_at"], gates=stop["gates"]), EX_STOPPED, None
+            stopped = verdict(STOPPED, stop.reason).replace(resume_at=stop.resume_at, gates=stop.gates)
+            return stopped, EX_STOPPED, None
         if ending.signal is not None:
             return verdict(FAILED, "signal"), 128 + ending.signal, ending.signal
         if ending.exit != 0:
@@ -355,15 +365,15 @@ class _Attempt:
             return verdict(FAILED, f"check: {broken[0]}"), EX_CHECK_FAILED, None
         return verdict(DONE), EX_DONE, None
 
-    def _stop_request(self, ending: Ending) -> dict[str, object] | None:
+    def _stop_request(self, ending: Ending) -> _Stop | None:
         """Return what `ranonce stop` said inside the job, or what a declared exit code says; None if neither did."""
         text = self.file.take_stop() if self.file else None
         if text is not None:
             told = json.loads(text)
             gates = tuple(Gate(name, until, told["reason"], self.claim.key.job) for name, until in told["gates"])
-            return {"reason": told["reason"], "resume_at": told["resume_at"], "gates": gates}
+            return _Stop(told["reason"], told["resume_at"], gates)
         if ending.exit in self.spec.stop_exit_codes:
-            return {"reason": f"exit {ending.exit}", "resume_at": None, "gates": ()}
+            return _Stop(f"exit {ending.exit}", None, ())
         return None
 
     def _status(self, code: int) -> int:
@@ -399,7 +409,6 @@ class _Attempt:
     # --- finish ---
 
     def _record(self, verdict: Verdict, status: int, signum: int | None) -> Result:
-        told = self._told(verdict)
         keep = self._keep if self.file else None
         try:
             refusal = self.ledger.finish_or_keep(self.claim, verdict, keep)
@@ -407,35 +416,36 @@ class _Attempt:
             # The attempt's file stays: it holds the outcome, and the next invocation on this host records it.
             if self.file is not None:
                 self.file.release()
-            told = {**told, "reason": error.code, "sentence": str(error)}
-            receipt = self.wrapper.receipt(self.order, verdict.outcome, EX_NOT_RECORDED, **told)
-            return Result(EX_NOT_RECORDED, None, receipt)
+            receipt = self._receipt(verdict, verdict.outcome, EX_NOT_RECORDED)
+            return Result(EX_NOT_RECORDED, None, receipt.replace(reason=error.code, sentence=str(error)))
         failpoint("finish:committed")
         if self.file is not None:
             self.file.remove()
+        failpoint("finish:file-removed")
         if refusal is not None:
-            told = {**told, "reason": refusal.reason, "sentence": refusal.sentence, "holder": refusal.holder}
-            return Result(EX_CLAIM_LOST, None, self.wrapper.receipt(self.order, "lost", EX_CLAIM_LOST, **told))
-        return Result(status, signum, self.wrapper.receipt(self.order, verdict.outcome, status, **told))
+            receipt = self._receipt(verdict, "lost", EX_CLAIM_LOST).replace(
+                reason=refusal.reason, sentence=refusal.sentence, holder=refusal.holder
+            )
+            return Result(EX_CLAIM_LOST, None, receipt)
+        return Result(status, signum, self._receipt(verdict, verdict.outcome, status))
 
     def _keep(self, text: str, sync: bool) -> None:
         assert self.file is not None
         self.file.write_outcome(text, sync=sync)
 
-    def _told(self, verdict: Verdict) -> dict[str, object]:
-        checks = verdict.data.get("checks")
-        return {
-            "attempt": self.claim.attempt,
-            "generation": self.claim.generation,
-            "started_at": self.claim.started_at,
-            "finished_at": verdict.at,
-            "seconds": round(verdict.at - self.claim.started_at, 3),
-            "reason": verdict.reason,
-            "until": verdict.resume_at,
-            "child_exit": verdict.exit,
-            "checks": tuple(checks) if checks else None,
-            "leftovers": verdict.data.get("leftovers"),
-        }
+    def _receipt(self, verdict: Verdict, event: str, status: int) -> Receipt:
+        return self.wrapper.receipt(self.order, event, status).replace(
+            attempt=self.claim.attempt,
+            generation=self.claim.generation,
+            started_at=self.claim.started_at,
+            finished_at=verdict.at,
+            seconds=round(verdict.at - self.claim.started_at, 3),
+            reason=verdict.reason,
+            until=verdict.resume_at,
+            child_exit=verdict.exit,
+            checks=tuple(verdict.data.get("checks", ())) or None,
+            leftovers=tuple(verdict.data.get("leftovers", ())) or None,
+        )
 
 
 def _both_ends(kept: Kept) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ranonce import __version__
 from ranonce.errors import EX_USAGE, RanonceError, UsageError
 from ranonce.receipts import say
 
@@ -46,9 +47,7 @@ def main(argv: list[str]) -> int:
         if not argv or argv[0] in ("-h", "--help", "help"):
             return _help(argv[1:] if argv[:1] == ["help"] else [])
         if argv[0] in ("-V", "--version"):
-            from importlib.metadata import version
-
-            print("ranonce", version("ranonce"))
+            print("ranonce", __version__)
             return 0
         command = module(argv[0])
         from ranonce.cli.options import parse

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from ranonce.catchup import earlier_windows
 from ranonce.cli.joboptions import LEDGER_OPTIONS, RUN_OPTIONS, SCHEDULE_OPTIONS, job_settings, with_settings
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ranonce.cli.options import Parsed
     from ranonce.config import Config
     from ranonce.ledger import Declared, Ledger
-    from ranonce.lifecycle import Run
 
 COMMAND = Command(
     "run",
@@ -60,7 +60,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     if parsed.get("window") is not None and parsed.get("scheduled-at") is not None:
         raise UsageError("--window and --scheduled-at both name the window.", "Give one of them.")
     if parsed.rest is not None:
-        settings["command"] = tuple(parsed.rest)
+        settings["command"] = _from_here(parsed.rest)
     with Signals() as signals:
         receipts = Receipts(settings.get("receipt", "all"), quiet=parsed.flag("quiet"))
         try:
@@ -144,7 +144,7 @@ class _Invocation:
             store_url=self.config.ledger.store,
         )
         results: list[Result] = []
-        for order in (*self._earlier(current), current):
+        for order in (*self._earlier(declared, current), current):
             result = wrapper.work(order)
             receipts.write(result.receipt)
             self.ledger.warnings.clear()
@@ -198,29 +198,30 @@ class _Invocation:
             return "schedule"
         return "manual" if chosen_by == "window" or os.isatty(0) else "schedule"
 
-    def _earlier(self, current: Order) -> list[Order]:
-        """Return the earlier windows that `catch_up` wants done first, oldest first."""
-        if self.spec.catch_up == "none" or current.chosen_by == "window":
+    def _earlier(self, declared: Declared, current: Order) -> list[Order]:
+        """Return the orders for the earlier windows that `catch_up` wants done first."""
+        if current.chosen_by == "window":
             return []
-        before = current.window.start
-        runs = [run for run in self.ledger.store.stopped(self.spec.name, before) if self._wanted(run)]
-        return [self._again(run) for run in runs[: self.spec.catch_up_limit]]
+        return [
+            Order(
+                key=found.key,
+                window=found.window,
+                schedule=found.schedule,
+                served_from=found.window.start,
+                now=self.now,
+                trigger="catch-up",
+                chosen_by="catch-up",
+            )
+            for found in earlier_windows(
+                self.ledger, self.spec, declared, before=current.window.start, now=self.now
+            )
+        ]
 
-    def _wanted(self, run: Run) -> bool:
-        return run.reason != "signal" and (run.resume_at is None or run.resume_at <= self.now)
 
-    def _again(self, run: Run) -> Order:
-        from ranonce.windows import Window
-
-        return Order(
-            key=run.key,
-            window=Window(run.key.window, run.window_start, run.window_end),
-            schedule=run.schedule,
-            served_from=run.window_start,
-            now=self.now,
-            trigger="catch-up",
-            chosen_by="catch-up",
-        )
+def _from_here(command: list[str]) -> tuple[str, ...]:
+    """Return a command whose relative program is found from where the caller stands, whatever folder it runs in."""
+    program = command[0]
+    return (os.path.abspath(program) if "/" in program else program, *command[1:])
 
 
 def _rule(spec: JobSpec) -> tuple[Schedule, int]:

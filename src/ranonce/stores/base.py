@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Protocol, Self
 
-    from ranonce.lifecycle import Decision, Event, Gate, Held, Run, RunKey, ScheduleVersion, Snapshot
+    from ranonce.lifecycle import Decision, Done, Event, Gate, Held, Run, RunKey, ScheduleVersion, Snapshot
 else:
     Protocol = object
 
@@ -60,6 +60,34 @@ class Job(Record):
     max_attempts: int
 
 
+class Outline(Record):
+    """The runs of a span, in outline: enough to know that nothing about them is notable.
+
+    `starts` are the starts of their windows, ascending. `plain`: all are done at the first attempt, in time, without
+    another input. `in_turn`: no two of them worked at the same time, as far as their own records say (False: look
+    closer). `latest` is the last instant at which one of them began or ended.
+    """
+
+    starts: list[int]
+    plain: bool
+    in_turn: bool
+    latest: float | None
+
+
+class Backlog(Record):
+    """How many older runs wait in one way: failed, stopped or held. `first` and `last` are starts of windows.
+
+    `spent`: failed, and no attempt is left. `waiting`: stopped, and the time to resume is yet to come.
+    """
+
+    status: str
+    spent: bool
+    waiting: bool
+    count: int
+    first: int
+    last: int
+
+
 class Store(Protocol):
     """The port between the ledger and what keeps it."""
 
@@ -71,6 +99,9 @@ class Store(Protocol):
 
     def read(self, key: RunKey, window_start: int) -> Snapshot:
         """Return all that a decision about this run depends on."""
+
+    def done(self, key: RunKey, window_start: int) -> Done | None:
+        """Return who did this run, or None if it is not done: all that a duplicate trigger needs to know."""
 
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
         """Write the decision about the run `key` if the job's version is still `after` (or it is not guarded)."""
@@ -99,11 +130,20 @@ class Store(Protocol):
     def latest(self, job: str, limit: int) -> list[Run]:
         """Return the job's newest runs by window, newest first."""
 
-    def plainly_done(self, job: str, since: int, until: int) -> list[int]:
-        """Return the starts of windows done at the first attempt, in time, without another input."""
+    def last_done(self, job: str, before: int) -> Run | None:
+        """Return the newest done run whose window starts before an instant."""
+
+    def outline(self, job: str, since: int, until: int) -> Outline:
+        """Return the runs whose window starts in [since, until), in outline."""
 
     def notable(self, job: str, since: int, until: int) -> list[Run]:
-        """Return the runs of the same span that `plainly_done` leaves out."""
+        """Return the runs of the same span that are not plain, in order of the window."""
+
+    def backlog(self, job: str, before: int, max_attempts: int, now: float) -> list[Backlog]:
+        """Return how many failed, stopped and held runs there are whose window starts before an instant."""
+
+    def unfinished(self, job: str, before: int, limit: int) -> list[Run]:
+        """Return the newest of the runs that `backlog` counts, newest first."""
 
     def last_started_end(self, job: str, schedule: int, before: float) -> int | None:
         """Return the latest end of a window started under this schedule version or a newer one that began by `before`."""

@@ -9,8 +9,8 @@ import json
 import threading
 import time
 
-from ranonce.lifecycle import DONE, STOPPED, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot
-from ranonce.stores.base import Clock, Identity, Job
+from ranonce.lifecycle import Done, DONE, FAILED, HELD, STOPPED, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot
+from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,12 @@ class MemoryStore:
                 now=self.now(),
                 wall=self.wall(),
             )
+
+    def done(self, key: RunKey, window_start: int) -> Done | None:
+        run = self._runs.get((key, window_start))
+        if run is None or run.status != DONE:
+            return None
+        return Done(run.attempt, run.owner, run.fingerprint)
 
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
         with self._lock:
@@ -139,11 +145,37 @@ class MemoryStore:
     def latest(self, job: str, limit: int) -> list[Run]:
         return self._of(job)[::-1][:limit]
 
-    def plainly_done(self, job: str, since: int, until: int) -> list[int]:
-        return [run.window_start for run in self.runs(job, since, until) if _plain(run)]
+    def last_done(self, job: str, before: int) -> Run | None:
+        done = [run for run in self._of(job) if run.window_start < before and run.status == DONE]
+        return done[-1] if done else None
+
+    def outline(self, job: str, since: int, until: int) -> Outline:
+        runs = self.runs(job, since, until)
+        times = [at for run in runs for at in (run.started_at, run.finished_at or run.started_at)]
+        return Outline(
+            [run.window_start for run in runs],
+            all(map(_plain, runs)),
+            times == sorted(times),
+            max(times, default=None),
+        )
 
     def notable(self, job: str, since: int, until: int) -> list[Run]:
         return [run for run in self.runs(job, since, until) if not _plain(run)]
+
+    def _unfinished(self, job: str, before: int) -> list[Run]:
+        waits = (STOPPED, FAILED, HELD)
+        return [run for run in self._of(job) if run.window_start < before and run.status in waits]
+
+    def backlog(self, job: str, before: int, max_attempts: int, now: float) -> list[Backlog]:
+        kinds: dict[tuple[str, bool, bool], list[int]] = {}
+        for run in self._unfinished(job, before):
+            spent = run.status == FAILED and run.failures >= max_attempts
+            waiting = run.resume_at is not None and run.resume_at > now
+            kinds.setdefault((run.status, spent, waiting), []).append(run.window_start)
+        return [Backlog(*kind, len(starts), starts[0], starts[-1]) for kind, starts in sorted(kinds.items())]
+
+    def unfinished(self, job: str, before: int, limit: int) -> list[Run]:
+        return self._unfinished(job, before)[::-1][:limit]
 
     def last_started_end(self, job: str, schedule: int, before: float) -> int | None:
         ends = [

@@ -13,18 +13,20 @@ import os
 import sqlite3
 import stat
 import time
+from datetime import datetime
 
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
 from ranonce.failpoints import failpoint
-from ranonce.lifecycle import Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot
+from ranonce.lifecycle import Done, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot
 from ranonce.liveness import boot_clock, clock_domain, this_host
-from ranonce.stores.base import Clock, Identity, Job
+from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
 from ranonce.stores.line import WaitingLine
 from ranonce.stores.statements import load
-from ranonce.timefmt import format_instant, parse_instant
+from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any, Self
 
     from ranonce.lifecycle import Decision
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x72616E6F  # "rano", in the file's header: whose file this is
 FORMAT = 1  # of the tables, in the header's user_version
 SQL = load("sqlite.sql")
+
+# The first process to open the file after all others ended reads the whole WAL again: keep it short.
+CHECKPOINT_PAGES = 200
 
 
 def create(path: str, ledger: str, *, volatile: str | None = None) -> None:
@@ -104,6 +109,7 @@ class SqliteStore:
         self._file = _private_file(path)
         self._line = WaitingLine(path + "-line", wait_seconds)
         self._domain = clock_domain(this_host())
+        self._schedules: dict[str, tuple[ScheduleVersion, ...]] = {}
         try:
             self._db = sqlite3.connect(
                 f"file:{_quoted(path)}?mode=rw",
@@ -131,10 +137,11 @@ class SqliteStore:
                 "Use the version of ranonce that wrote it.",
             )
         self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         row = self._db.execute(SQL["identity"]).fetchone()
         if row is None:
             raise NotThisLedger(f"{self.path!r} has lost its identity.", "Restore it from a backup.")
-        return Identity(row[0], parse_instant(row[1]), row[2], row[3])
+        return Identity(row[0], _read(row[1]), row[2], row[3])
 
     # --- the port ---
 
@@ -146,39 +153,49 @@ class SqliteStore:
 
     def read(self, key: RunKey, window_start: int) -> Snapshot:
         db = self._db
+        job = key.job
         try:
             db.execute("BEGIN")
             try:
-                version = db.execute(SQL["job_version"], (key.job,)).fetchone()
-                row = db.execute(SQL["run"], (key.job, window_start, key.window, key.input)).fetchone()
-                leases = db.execute(SQL["leases"], (key.job,)).fetchall()
+                found = db.execute(SQL["run_of_job"], (window_start, key.window, key.input, job)).fetchone()
+                version, count, *columns = found or (-1, 0, None)
+                run = None if columns[0] is None else _run(columns)
+                schedules = self._schedules_known(job, count)
+                leases = db.execute(SQL["leases"], (job,)).fetchall()
                 gates = db.execute(SQL["gates"]).fetchall()
-                schedules = db.execute(SQL["schedules"], (key.job,)).fetchall()
-                witnessed = row is not None or self._witnessed(key, window_start)
+                witnessed = run is not None or self._witnessed(key, window_start)
             finally:
                 db.execute("COMMIT")
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
         own, rivals = None, []
-        for found in leases:
-            held = _held(key.job, found)
+        for row in leases:
+            held = _held(job, row)
             if held.key == key:
                 own = held.lease
             else:
                 rivals.append(held)
         return Snapshot(
-            version=version[0] if version else -1,
-            run=_run(row) if row else None,
+            version=version,
+            run=run,
             lease=own,
             rivals=tuple(rivals),
             gates=tuple(map(_gate, gates)),
-            schedules=tuple(map(_schedule, schedules)),
+            schedules=schedules,
             horizon=None,
             witnessed=witnessed,
             domain=self._domain,
             now=boot_clock(),
             wall=time.time(),
         )
+
+    def _schedules_known(self, job: str, count: int) -> tuple[ScheduleVersion, ...]:
+        """Return the versions of a schedule, read again only if their number has changed: they are never rewritten."""
+        known = self._schedules.get(job, ())
+        if len(known) != count:
+            known = tuple(map(_schedule, self._db.execute(SQL["schedules"], (job,)).fetchall()))
+            self._schedules[job] = known
+        return known
 
     def _witnessed(self, key: RunKey, window_start: int) -> bool:
         found = self._db.execute(SQL["witnessed"], (key.job, window_start, key.window, key.input)).fetchone()
@@ -199,6 +216,7 @@ class SqliteStore:
                 failpoint("commit:after-lease")
             if decision.drop_lease and decision.run is not None:
                 self._db.execute(SQL["drop_lease"], (key.job, decision.run.window_start, key.window, key.input))
+                failpoint("commit:after-drop")
             written = tuple(self._add(event) for event in decision.events)
             failpoint("commit:after-events")
             for gate in decision.gates:
@@ -258,10 +276,20 @@ class SqliteStore:
             if self._db.execute(SQL["move_version"], (job.name, max(after, 0))).rowcount == 0:
                 transaction.abandon()
                 return False
-            self._db.execute(SQL["put_job"], (job.late_after, job.max_attempts, job.name))
+            more = 0 if schedule is None else 1
+            self._db.execute(SQL["put_job"], (job.late_after, job.max_attempts, more, job.name))
             if schedule is not None:
                 self._db.execute(SQL["add_schedule"], _schedule_row(job.name, schedule))
+            failpoint("schedule:before-commit")
+        failpoint("schedule:after-commit")
         return True
+
+    def done(self, key: RunKey, window_start: int) -> Done | None:
+        try:
+            row = self._db.execute(SQL["done"], (key.job, window_start, key.window, key.input)).fetchone()
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        return None if row is None else Done(*row)
 
     # --- questions for people ---
 
@@ -287,11 +315,30 @@ class SqliteStore:
     def latest(self, job: str, limit: int) -> list[Run]:
         return [_run(row) for row in self._all("latest", job, limit)]
 
-    def plainly_done(self, job: str, since: int, until: int) -> list[int]:
-        return [start for (start,) in self._all("plainly_done", job, since, until)]
+    def last_done(self, job: str, before: int) -> Run | None:
+        rows = self._all("last_done", job, before)
+        return _run(rows[0]) if rows else None
+
+    def outline(self, job: str, since: int, until: int) -> Outline:
+        starts, plain, times = self._all("outline", job, since, until)[0]
+        if starts is None:
+            return Outline([], True, True, None)
+        # Instants are text of one width here, so they sort as they are: nothing needs to be parsed to compare them.
+        instants = times.split(",")
+        ordered = sorted(instants)
+        return Outline(
+            sorted(map(int, starts.split(","))), bool(plain), instants == ordered, _read(ordered[-1])
+        )
 
     def notable(self, job: str, since: int, until: int) -> list[Run]:
         return [_run(row) for row in self._all("notable", job, since, until)]
+
+    def backlog(self, job: str, before: int, max_attempts: int, now: float) -> list[Backlog]:
+        rows = self._all("backlog", max_attempts, _text(now), job, before)
+        return [Backlog(status, bool(spent), bool(waiting), *rest) for status, spent, waiting, *rest in rows]
+
+    def unfinished(self, job: str, before: int, limit: int) -> list[Run]:
+        return [_run(row) for row in self._all("unfinished", job, before, limit)]
 
     def last_started_end(self, job: str, schedule: int, before: float) -> int | None:
         end = self._all("last_started_end", job, schedule, int(before))[0][0]
@@ -447,14 +494,20 @@ def _translated(error: sqlite3.Error | OSError, path: str) -> RanonceError:
 
 
 def _text(instant: float | None) -> str | None:
+    """Write an instant in the one form this store uses: UTC to the millisecond."""
     return None if instant is None else format_instant(instant, precision="ms")
 
 
 def _instant(text: str | None) -> float | None:
-    return None if text is None else parse_instant(text)
+    return None if text is None else _read(text)
 
 
-def _run(row: tuple[Any, ...]) -> Run:
+def _read(text: str) -> float:
+    """Read an instant in that form: half the work of `parse_instant`, which takes every form."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _run(row: Sequence[Any]) -> Run:
     job, window, digest, start, end, status, generation, attempt, owner, failures, schedule, trigger = row[:12]
     started, version, fingerprint, finished, resume, reason, code, late, reconciling = row[12:]
     return Run(
@@ -468,7 +521,7 @@ def _run(row: tuple[Any, ...]) -> Run:
         failures,
         schedule,
         trigger,
-        parse_instant(started),
+        _read(started),
         version,
         fingerprint,
         _instant(finished),
@@ -518,11 +571,12 @@ def _held(job: str, row: tuple[Any, ...]) -> Held:
 
 
 def _gate(row: tuple[Any, ...]) -> Gate:
-    return Gate(row[0], parse_instant(row[1]), row[2], row[3])
+    return Gate(row[0], _read(row[1]), row[2], row[3])
 
 
 def _schedule(row: tuple[Any, ...]) -> ScheduleVersion:
-    return ScheduleVersion(*row[:6], parse_instant(row[6]))
+    number, every, tz, dialect, offset, valid_from, recorded_at = row
+    return ScheduleVersion(number, every, tz, dialect, offset, valid_from, _read(recorded_at))
 
 
 def _schedule_row(job: str, version: ScheduleVersion) -> tuple[Any, ...]:
@@ -531,13 +585,13 @@ def _schedule_row(job: str, version: ScheduleVersion) -> tuple[Any, ...]:
 
 
 def _job(row: tuple[Any, ...]) -> Job:
-    return Job(row[0], row[1], parse_instant(row[2]), row[3], row[4])
+    return Job(row[0], row[1], _read(row[2]), row[3], row[4])
 
 
 def _event(row: tuple[Any, ...]) -> Event:
     at, job, window, digest, start, event, attempt, generation, reason, owner, trigger, version, host, data, seq = row
     return Event(
-        parse_instant(at),
+        _read(at),
         RunKey(job, window, digest),
         start,
         event,

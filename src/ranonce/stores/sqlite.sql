@@ -8,15 +8,20 @@ SELECT id, created_at, epoch, volatile FROM ledger WHERE one = 1;
 -- Give the new ledger its identity.
 INSERT INTO ledger (one, id, created_at, epoch, volatile) VALUES (1, ?, ?, 1, ?);
 
--- name: job_version
--- The number that every state change of the job moves. No row: nobody has declared the job.
-SELECT version FROM jobs WHERE job = ?;
+-- name: run_of_job
+-- The job's version, the number of its schedules, and the newest state of one of its runs (NULLs if it has none).
+SELECT jobs.version, jobs.schedules,
+       runs.job, runs."window", runs.input, window_start, window_end, status, generation, attempt, owner, failures,
+       schedule, triggered_by, started_at, runs.version, fingerprint, finished_at, resume_at, reason, exit, late,
+       reconciling
+FROM jobs LEFT JOIN runs
+  ON runs.job = jobs.job AND runs.window_start = ? AND runs."window" = ? AND runs.input = ?
+WHERE jobs.job = ?;
 
--- name: run
--- The newest state of one run.
-SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
-FROM runs WHERE job = ? AND window_start = ? AND "window" = ? AND input = ?;
+-- name: done
+-- Is this run done, and by whom? The whole question of a duplicate trigger.
+SELECT attempt, owner, fingerprint FROM runs
+WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? AND status = 'done';
 
 -- name: leases
 -- The claims held on any of the job's runs: this run's own, and its rivals.
@@ -85,11 +90,11 @@ ON CONFLICT (name) DO UPDATE SET until = excluded.until, reason = excluded.reaso
 
 -- name: add_job
 -- The first time the ledger hears of a job.
-INSERT OR IGNORE INTO jobs (job, version, declared_at, late_after, max_attempts) VALUES (?, 0, ?, ?, ?);
+INSERT OR IGNORE INTO jobs (job, version, schedules, declared_at, late_after, max_attempts) VALUES (?, 0, 0, ?, ?, ?);
 
 -- name: put_job
 -- Keep what a probe must know about a job even where its configuration is not at hand.
-UPDATE jobs SET late_after = ?, max_attempts = ? WHERE job = ?;
+UPDATE jobs SET late_after = ?, max_attempts = ?, schedules = schedules + ? WHERE job = ?;
 
 -- name: add_schedule
 -- One more version of a job's schedule.
@@ -124,14 +129,39 @@ SELECT job, "window", input, window_start, window_end, status, generation, attem
        triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
 FROM runs WHERE job = ? ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
 
--- name: plainly_done
--- Windows done at the first attempt and in time: what a probe need not look at any closer.
-SELECT window_start FROM runs
-WHERE job = ? AND window_start >= ? AND window_start < ?
-  AND status = 'done' AND attempt = 1 AND late = 0 AND input = '';
+-- name: last_done
+-- The newest window that is done.
+SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+FROM runs WHERE job = ? AND window_start < ? AND status = 'done'
+ORDER BY window_start DESC, "window" DESC, input DESC LIMIT 1;
+
+-- name: outline
+-- The runs of a span in one row: starts of windows, whether all are plain, and when each began and ended. One long
+-- text costs a tenth of a row each.
+SELECT group_concat(window_start),
+       min(status = 'done' AND attempt = 1 AND late = 0 AND input = ''),
+       group_concat(started_at || ',' || coalesce(finished_at, started_at))
+FROM runs WHERE job = ? AND window_start >= ? AND window_start < ?;
+
+-- name: backlog
+-- How many older runs wait for somebody, by kind.
+SELECT status, status = 'failed' AND failures >= ?, coalesce(resume_at > ?, 0), count(*), min(window_start),
+       max(window_start)
+FROM runs
+WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held')
+GROUP BY 1, 2, 3;
+
+-- name: unfinished
+-- The newest of them.
+SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+FROM runs
+WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held')
+ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
 
 -- name: notable
--- The rest of the same span.
+-- The runs of a span that are more than done at the first attempt, in time and without another input.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
        triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
 FROM runs

@@ -14,6 +14,7 @@ CREATE TABLE ledger (
 CREATE TABLE jobs (
     job          TEXT PRIMARY KEY NOT NULL,
     version      INTEGER NOT NULL,
+    schedules    INTEGER NOT NULL, -- how many versions its schedule has had
     declared_at  TEXT NOT NULL,
     late_after   REAL NOT NULL,    -- seconds after which a due window without a run counts as missing
     max_attempts INTEGER NOT NULL
@@ -58,8 +59,10 @@ CREATE TABLE runs (
     PRIMARY KEY (job, window_start, "window", input)
 ) STRICT, WITHOUT ROWID;
 
--- Runs that wait for somebody: what a catch-up looks for, however old. Plain runs never touch it.
-CREATE INDEX runs_unfinished ON runs (job, window_start) WHERE status IN ('stopped', 'failed', 'held');
+-- Runs that wait for somebody: what a catch-up looks for, however old, and what a probe counts. Plain runs never touch
+-- it; it holds all that counting needs.
+CREATE INDEX runs_unfinished ON runs (job, window_start, status, failures, resume_at)
+    WHERE status IN ('stopped', 'failed', 'held');
 
 -- Live claims. A renewal touches its own row here and nothing else.
 CREATE TABLE leases (

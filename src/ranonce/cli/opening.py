@@ -1,0 +1,34 @@
+"""Open the ledger a command works with: configuration, store, id, and this host's state folder."""
+
+from __future__ import annotations
+
+from ranonce.config import find_config, load, state_folder
+from ranonce.errors import ConfigError
+from ranonce.ledger import Ledger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ranonce.cli.options import Parsed
+    from ranonce.config import Config
+
+
+def open_ledger(parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None) -> tuple[Config, Ledger]:
+    """Return the configuration and the ledger it names. With `job`, only that job's settings are read.
+
+    Raises ConfigError, NotThisLedger or StoreUnavailable.
+    """
+    config = load(find_config(parsed.get("config"), environ), environ, store=parsed.get("store"), job=job)
+    ledger = config.ledger
+    return config, Ledger.open(
+        ledger.store, ledger.ledger_id, state_folder=_state_folder(environ), wait_seconds=ledger.store_wait
+    )
+
+
+def _state_folder(environ: Mapping[str, str]) -> str | None:
+    """Return the folder for journals and attempts; None in a place without a home, where there can be no witness."""
+    try:
+        return state_folder(environ)
+    except ConfigError:
+        return None

@@ -1,0 +1,235 @@
+"""Read from a store, and see on this host, what a probe or a board must know of the jobs. Changes nothing.
+
+Work grows with what is notable, not with the ledger: plain windows are read in outline, everything else through an
+index, and whole runs only where there is something to compare.
+"""
+
+from __future__ import annotations
+
+from ranonce.doubles import REPEATED
+from ranonce.errors import UsageError
+from ranonce.expectation import Expectation, schedule_of
+from ranonce.lifecycle import RUNNING, UNKNOWN, RunKey, ScheduleVersion, Sighting
+from ranonce.liveness import examine, this_host, unrecorded
+from ranonce.probe import Claimed, Job, Moment
+from ranonce.record import Record
+from ranonce.windows import Schedule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ranonce.jobspec import JobSpec
+    from ranonce.lifecycle import Event, Run
+    from ranonce.stores.base import Outline, Store
+    from ranonce.stores.base import Job as Recorded
+
+#: A window that begins later than this after the present is no early trigger, but another clock. Seconds.
+FUTURE_AFTER = 300
+FAR = 1 << 62
+#: Older runs that wait are named one by one up to so many a job; beyond, they are counted.
+NAMED_BACKLOG = 20
+
+
+class Span(Record):
+    """Windows that start in [since, until), unix seconds. `stretch`: back to the newest due window, if it began before.
+
+    So a weekly window, due when its week has ended, is seen by a probe of the last 48 hours.
+    """
+
+    since: int
+    until: int
+    stretch: bool = False
+
+
+class Survey:
+    """Looks at jobs of one ledger at one moment. `folder` is the ledger's state folder on this host, if there is one."""
+
+    def __init__(self, store: Store, folder: str | None, now: float | None = None) -> None:
+        self.store = store
+        self.folder = folder
+        clock = store.clock()
+        self.moment = Moment(clock.wall if now is None else now, clock)
+        self.future = int(max(clock.wall, self.moment.now)) + FUTURE_AFTER
+        self._host = this_host()
+        self._kept: dict[str, str] | None = None
+
+    def job(self, name: str, span: Span, *, spec: JobSpec | None = None, recorded: Recorded | None = None) -> Job:
+        """Read what is known of one job that is recorded, declared in the configuration (`spec`), or both.
+
+        Raises ConfigError or UsageError for a schedule that cannot be used on this machine.
+        """
+        recorded = recorded or self.store.job(name)
+        versions = self.store.schedules(name) if recorded else ()
+        job = described(name, spec, recorded, versions)
+        since, until = int(span.since), min(int(span.until), self.future)
+        if span.stretch and job.declared_at is not None:
+            since = self._stretched(job, since)
+        if job.begins is not None and recorded is None:
+            since = max(since, int(job.begins))
+        job = job.replace(expectation=Expectation(job.versions, since, max(since, until)))
+        return self._read(job, since, until) if recorded else job.replace(gaps=tuple(job.expectation.gaps([])[0]))
+
+    def _stretched(self, job: Job, since: int) -> int:
+        """Return the start of the newest window that is due, if it began before the span and after the declaration."""
+        if not job.versions or job.declared_at is None:
+            return since
+        version = job.versions[-1]
+        schedule = schedule_of(version)
+        served_in = schedule.window_at(self.moment.now - job.late_after)
+        if not schedule.is_cron:
+            served_in = schedule.before(served_in)
+        window = schedule.shift(served_in, version.offset)
+        begins = version.valid_from if version.valid_from is not None else window.start
+        return window.start if begins <= window.start < since and window.end > job.declared_at else since
+
+    def _read(self, job: Job, since: int, until: int) -> Job:
+        store, name = self.store, job.name
+        outline = store.outline(name, since, until)
+        gaps, odd = job.expectation.gaps(outline.starts)
+        events = store.notable_events(name, since, until)
+        runs = [] if outline.plain else store.notable(name, since, until)
+        claims = self._claims(name, runs, since)
+        whole = job.overlap == "forbid" and not self._in_turn(outline, claims)
+        if whole or _named_versions(events):
+            runs = self._all_or_some(name, since, until, runs, () if whole else _named_versions(events))
+        backlog = store.backlog(name, since, job.max_attempts, self.moment.now)
+        few = sum(kind.count for kind in backlog) <= NAMED_BACKLOG
+        return job.replace(
+            starts=outline.starts,
+            gaps=tuple(gaps),
+            strange=tuple(self._strange(job, odd, runs)),
+            runs=tuple(runs),
+            whole=whole,
+            events=tuple(events),
+            stories=tuple(self._stories(name, runs)),
+            claims=tuple(claims),
+            backlog=tuple(backlog),
+            older=tuple(store.unfinished(name, since, NAMED_BACKLOG)) if backlog and few else (),
+            future=tuple(store.runs(name, self.future, FAR)),
+        )
+
+    # --- claims ---
+
+    def claimed(self, run: Run) -> Claimed:
+        """Return what is known of the holder of one run."""
+        for held in self.store.leases(run.key.job):
+            if held.key == run.key and held.window_start == run.window_start:
+                return Claimed(run, held.lease, self._sighting(run.owner), self._ended_as(run.owner))
+        return Claimed(run, None, self._sighting(run.owner), self._ended_as(run.owner))
+
+    def _claims(self, name: str, runs: list[Run], since: int) -> list[Claimed]:
+        """Return the running runs of the span, and older or later ones that a lease speaks of."""
+        running = {(run.key, run.window_start): run for run in runs if run.status == RUNNING}
+        leases = {(held.key, held.window_start): held.lease for held in self.store.leases(name)}
+        for key, start in leases:
+            if (key, start) not in running:
+                for run in self.store.runs(name, start, start + 1):
+                    if run.key == key and run.status == RUNNING and start < self.future:
+                        running[key, start] = run
+        return [
+            Claimed(run, leases.get(place), self._sighting(run.owner), self._ended_as(run.owner))
+            for place, run in running.items()
+        ]
+
+    def _sighting(self, owner: str) -> Sighting:
+        if self.folder is None:
+            return UNKNOWN
+        try:
+            evidence = examine(self.folder, owner, self._host)
+        except UsageError:
+            return UNKNOWN  # an owner id that no attempt of ours can have
+        return Sighting(evidence.state, evidence.pid, evidence.name)
+
+    def _ended_as(self, owner: str) -> str | None:
+        """Return the outcome that this host keeps for an attempt because it could not be recorded."""
+        if self.folder is None:
+            return None
+        if self._kept is None:
+            from ranonce.ledger import outcome_of
+
+            outcomes = ((owner, outcome_of(text)) for owner, text in unrecorded(self.folder))
+            self._kept = {owner: outcome[1].outcome for owner, outcome in outcomes if outcome is not None}
+        return self._kept.get(owner)
+
+    # --- runs ---
+
+    def _in_turn(self, outline: Outline, claims: list[Claimed]) -> bool:
+        """Say whether the outline shows that no two runs worked at the same time, those at work now included."""
+        if len(claims) > 1 or not outline.in_turn:
+            return False
+        return all(outline.latest is None or outline.latest <= claimed.run.started_at for claimed in claims)
+
+    def _all_or_some(
+        self, name: str, since: int, until: int, notable: list[Run], also: tuple[RunKey, ...] | set[RunKey]
+    ) -> list[Run]:
+        """Return all runs of the span; or, with `also`, the notable ones and those with these keys."""
+        everything = self.store.runs(name, since, until)
+        if not also:
+            return everything
+        known = {run.key for run in notable}
+        return [*notable, *(run for run in everything if run.key in also and run.key not in known)]
+
+    def _strange(self, job: Job, odd: list[int], runs: list[Run]) -> list[Run]:
+        """Return the runs of windows that no schedule has. One that has it without firing it is not strange."""
+        found = []
+        for start in dict.fromkeys(odd):
+            found += [run for run in self.store.runs(job.name, start, start + 1) if not _is_window(job, run)]
+        misnamed = (run for run in runs if run.window_start not in odd and not _is_window(job, run))
+        return [*found, *misnamed]
+
+    def _stories(self, name: str, runs: list[Run]) -> list[Event]:
+        """Return all events of the windows that had more than one attempt."""
+        again = {run.window_start for run in runs if run.attempt > 1}
+        if not again:
+            return []
+        events = self.store.events(name, min(again), max(again) + 1)
+        return [event for event in events if event.window_start in again]
+
+
+def described(
+    name: str, spec: JobSpec | None, recorded: Recorded | None, versions: tuple[ScheduleVersion, ...]
+) -> Job:
+    """Return a job by its own settings: those of the configuration where it stands there, else the recorded ones."""
+    remark = None
+    if spec is not None and spec.every is not None:
+        if not versions:
+            versions = (ScheduleVersion(1, spec.every, spec.tz, spec.dialect, spec.offset, None, 0.0),)
+        else:
+            remark = _edited(spec, versions[-1])
+    elif not versions:
+        remark = "no schedule is known for it, so nothing can be expected"
+    return Job(
+        name=name,
+        versions=versions,
+        expectation=Expectation((), 0, 0),
+        declared_at=recorded.declared_at if recorded else None,
+        late_after=spec.late_after if spec else recorded.late_after if recorded else 3600.0,
+        max_attempts=spec.max_attempts if spec else recorded.max_attempts if recorded else 3,
+        overlap=spec.overlap if spec else "forbid",
+        begins=spec.since if spec else None,
+        remark=remark,
+    )
+
+
+def _edited(spec: JobSpec, version: ScheduleVersion) -> str | None:
+    """Say that the configuration has a newer schedule than the ledger, which the next run will record."""
+    assert spec.every is not None
+    in_file = Schedule(spec.every, spec.tz, spec.dialect)
+    if in_file == schedule_of(version) and spec.offset == version.offset:
+        return None
+    return (
+        f"the configuration says {spec.every!r} in {spec.tz}, the ledger still {version.every!r} in {version.tz}:"
+        " windows are judged by the ledger's until the next run records the new one"
+    )
+
+
+def _named_versions(events: list[Event]) -> set[RunKey]:
+    """Return the runs whose version must be known, because a trigger came again and named one."""
+    return {event.key for event in events if event.event == "skipped" and event.version and event.reason in REPEATED}
+
+
+def _is_window(job: Job, run: Run) -> bool:
+    for era in job.expectation.eras:
+        if era.since <= run.window_start < era.until:
+            ticks = era.schedule.starts(run.window_start, run.window_start + 1)
+            return len(ticks) == 1 and era.schedule.key(run.window_start) == run.key.window
+    return not job.versions

@@ -1,0 +1,242 @@
+"""What dies, and what the next trigger makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.conftest import EFFECT, HELD_EFFECT, TODAY, lives, wait_until
+
+DEAF = f"trap '' TERM; {HELD_EFFECT}"  # a command that TERM (and so the death of its parent) does not end
+TOMORROW = "2026-11-10T12:00:00Z"
+
+
+def killed(world, *options, sh=HELD_EFFECT, **how):
+    """Run a command, and kill it and its wrapper outright while it works; return what was killed."""
+    invocation, child = world.hold(*options, sh=sh, **how)
+    invocation.signal(signal.SIGSTOP)  # so that the wrapper cannot see the command's end
+    os.killpg(child, signal.SIGKILL)
+    invocation.signal(signal.SIGKILL)
+    assert invocation.ends().exit == -signal.SIGKILL
+    world.let_go()
+    wait_until(lambda: not lives(child))
+    return invocation, child
+
+
+def test_a_command_that_outlives_its_killed_wrapper_blocks_a_second_start(world):
+    invocation, child = world.hold("--lease", "1s", sh=DEAF)
+    invocation.signal(signal.SIGKILL)
+    assert invocation.ends().exit == -signal.SIGKILL
+    expired = "SELECT expires - ? FROM leases"
+    wait_until(lambda: world.sql(expired, boot_clock())[0][0] < -0.2)  # not even after the lease is over
+    for now in (None, TOMORROW):
+        refused = world.run(*(("--window", TODAY) if now is None else ()), now=now)
+        assert refused.exit == 75
+        assert refused.receipt["reason"] == ("busy" if now is None else "overlap")
+        assert f"process {child} (sh) still works" in refused.receipt["sentence"]
+    assert lives(child)
+    world.let_go()
+    wait_until(lambda: not lives(child))
+    assert world.run().said() == (0, "done", None)
+    assert world.effects() == [f"job {TODAY} 1", f"job {TODAY} 2"]
+    assert [event for event in world.events() if event[0] != "skipped"] == [
+        ("start", "start", 1),
+        ("expired", "its process is dead", 1),
+        ("start", "take-over", 2),
+        ("done", None, 2),
+    ]
+
+
+def boot_clock():
+    from ranonce.liveness import boot_clock
+
+    return boot_clock()
+
+
+def test_a_command_dies_with_its_killed_wrapper(world):
+    invocation, child = world.hold(sh=f'{EFFECT}; echo $$ > "$PIDS/child"; exec sleep 60')
+    invocation.signal(signal.SIGKILL)
+    invocation.ends()
+    wait_until(lambda: not lives(child))
+
+
+def test_a_killed_attempt_is_taken_over_at_once_on_its_host(world):
+    killed(world)  # the lease is 5 minutes
+    again = world.run()
+    assert again.said() == (0, "done", None)
+    assert again.receipt["attempt"] == 2
+    assert world.state() == ("done", 2)
+    assert world.events() == [
+        ("start", "start", 1),
+        ("expired", "its process is dead", 1),
+        ("start", "take-over", 2),
+        ("done", None, 2),
+    ]
+
+
+def test_a_killed_attempt_blocks_no_other_window(world):
+    killed(world)
+    assert world.run(now=TOMORROW).said() == (0, "done", None)
+    assert world.state() == ("running", 1)  # nobody asked for this window yet: a zombie that a probe names
+
+
+def test_another_host_waits_for_the_lease_of_a_killed_attempt(world):
+    killed(world, "--lease", "1s")
+    elsewhere = world.another_host()
+    refused = world.run("--lease", "1s", env=elsewhere)
+    if refused.exit != 0:  # on a slow machine the lease may be over already
+        assert refused.said() == (75, "skipped", "busy")
+        wait_until(lambda: world.run("--lease", "1s", env=elsewhere).exit == 0)
+    assert world.state() == ("done", 2)
+    assert ("expired", "its lease is over", 1) in world.events()
+
+
+def test_attempts_that_crash_are_counted_and_end(world):
+    for _ in range(2):
+        killed(world, "--max-attempts", "2")
+    refused = world.run("--max-attempts", "2")
+    assert refused.said() == (80, "skipped", "exhausted")
+    assert world.state() == ("failed", 2)
+    assert world.run("--max-attempts", "2").said() == (80, "skipped", "exhausted")
+    assert len(world.effects()) == 2
+
+
+def test_a_daemon_that_holds_the_lock_of_a_killed_attempt_blocks_until_the_lease_ends(world):
+    daemon_file = world.pids / "daemon"
+    daemon = 'setsid sh -c \'echo $$ > "$PIDS/daemon"; exec sleep 60\' > /dev/null 2>&1 &'
+    killed(world, "--lease", "2s", sh=f'{daemon} while ! test -s "$PIDS/daemon"; do sleep 0.01; done; {HELD_EFFECT}')
+    first = world.run("--lease", "2s")
+    wait_until(lambda: world.run("--lease", "2s").exit == 0)
+    assert lives(pid := int(daemon_file.read_text()))
+    os.kill(pid, signal.SIGKILL)
+    assert first.said() in [(75, "skipped", "busy"), (0, "done", None)]
+    assert world.state() == ("done", 2)
+
+
+# --- the policies ---------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_whose_effects_may_have_happened_is_held_for_a_person(world):
+    killed(world, "--on-crash", "hold")
+    for _ in range(2):
+        held = world.run("--on-crash", "hold")
+        assert held.said() == (80, "skipped", "held")
+    assert world.state() == ("held", 1)
+    assert world.run("--on-crash", "hold", now=TOMORROW).said() == (0, "done", None)
+    assert world.effects() == [f"job {TODAY} 1", "job 2026-11-10 1"]
+
+
+@pytest.mark.parametrize("as_", ["done", "not-done"])
+def test_a_person_says_what_became_of_a_held_run(world, as_):
+    killed(world, "--on-crash", "hold")
+    assert world.run("--on-crash", "hold").exit == 80
+    released = world.ranonce("release", "job", TODAY, "--as", as_, "--reason", "looked into the mailbox")
+    assert released.exit == 0, released.err
+    again = world.run("--on-crash", "hold")
+    assert again.said() == ((0, "skipped", "done") if as_ == "done" else (0, "done", None))
+    assert len(world.effects()) == (1 if as_ == "done" else 2)
+    assert ("released", "looked into the mailbox", 1) in world.events()
+
+
+def test_a_release_does_not_touch_what_works_or_is_done(world):
+    working, _ = world.hold()
+    words = ("release", "job", TODAY, "--as", "not-done", "--reason", "impatience")
+    assert world.ranonce(*words).exit == 75
+    world.let_go()
+    working.ends()
+    assert world.ranonce(*words).exit == 80
+    assert world.state() == ("done", 1)
+
+
+def test_a_release_frees_a_crashed_window_before_its_lease_ends(world):
+    killed(world)
+    assert world.ranonce("release", "job", TODAY, "--as", "done", "--reason", "it was sent").exit == 0
+    assert world.state() == ("done", 1)
+    assert world.run().said() == (0, "skipped", "done")
+
+
+@pytest.mark.parametrize(
+    ("look", "exit", "event", "reason", "effects"),
+    [
+        ("exit 0", 0, "done", "reconciled", 1),
+        ("exit 1", 0, "done", None, 2),
+        ("exit 2", 80, "held", "reconcile: exit 2", 1),
+        ("/not/there", 80, "held", "reconcile: exit 127", 1),
+    ],
+)
+def test_a_look_decides_whether_crashed_work_was_done(world, look, exit, event, reason, effects):
+    policy = ("--on-crash", "reconcile", "--reconcile", look)
+    killed(world, *policy)
+    ran = world.run(*policy)
+    assert ran.said() == (exit, event, reason)
+    assert len(world.effects()) == effects
+    assert world.state() == (event, 2)
+
+
+# --- an attempt that comes back -------------------------------------------------------------------------------------
+
+
+def test_a_paused_attempt_that_was_taken_over_changes_nothing(world):
+    first, child = world.hold("--lease", "1s", "--grace-kill", "0.2s")
+    first.signal(signal.SIGSTOP)
+    os.killpg(child, signal.SIGSTOP)
+    elsewhere = world.another_host()
+    assert world.run("--lease", "1s").said()[0] == 75  # on its own host it is seen to live
+    second = wait_until(lambda: (ran := world.run("--lease", "1s", env=elsewhere)).exit == 0 and ran)
+    assert second.said() == (0, "done", None)
+    first.signal(signal.SIGCONT)
+    lost = first.ends()
+    assert lost.said() == (76, "lost", "lost")
+    assert not lives(child)
+    assert world.state() == ("done", 2)
+    assert world.run().said() == (0, "skipped", "done")
+
+
+def test_a_paused_attempt_that_nobody_took_over_goes_on(world):
+    first, child = world.hold("--lease", "1s")
+    first.signal(signal.SIGSTOP)
+    wait_until(lambda: world.sql("SELECT expires - ? FROM leases", boot_clock())[0][0] < -0.2)
+    first.signal(signal.SIGCONT)
+    wait_until(lambda: ("noted", "renewed after the lease was over", 1) in world.events())
+    assert lives(child)
+    world.let_go()
+    assert first.ends().said() == (0, "done", None)
+    assert world.state() == ("done", 1)
+
+
+def test_a_late_failure_does_not_undo_what_another_has_done(world):
+    first, child = world.hold("--lease", "1s", sh=f"{HELD_EFFECT}; exit 9")
+    first.signal(signal.SIGSTOP)
+    wait_until(lambda: world.run("--lease", "1s", env=world.another_host()).exit == 0)
+    world.let_go()
+    wait_until(lambda: not lives(child))  # it fails before its wrapper hears of the take-over
+    first.signal(signal.SIGCONT)
+    assert first.ends().said() == (76, "lost", "lost")
+    assert world.state() == ("done", 2)
+    assert [event for event in world.events() if event[0] == "lost"] == [("lost", "failed", 1)]
+
+
+def test_a_second_attempt_beside_a_paused_one_keeps_its_claim(world):
+    first, child = world.hold("--lease", "1s", "--grace-kill", "0.2s")
+    first.signal(signal.SIGSTOP)
+    os.killpg(child, signal.SIGSTOP)
+    elsewhere = world.another_host()
+    words = world.words("--lease", "1s", sh=f'{EFFECT}; while ! test -e "$PIDS/go"; do sleep 0.02; done')
+    second = wait_until(lambda: (started := world.start(*words, env=elsewhere)) and second_works(world, started))
+    first.signal(signal.SIGCONT)
+    assert first.ends().exit == 76
+    assert world.state() == ("running", 2)
+    (world.pids / "go").touch()
+    assert second.ends().said() == (0, "done", None)
+    assert world.effects() == [f"job {TODAY} 1", f"job {TODAY} 2"]
+
+
+def second_works(world, started):
+    """Wait until the invocation works or is refused; return it if it works."""
+    wait_until(lambda: len(world.effects()) == 2 or started.process.poll() is not None)
+    if started.process.poll() is None:
+        return started
+    started.ends()
+    return None

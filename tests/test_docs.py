@@ -1,0 +1,240 @@
+"""The documentation is true: its commands are run, its configuration is read, its links lead somewhere.
+
+A block fenced as `console` holds commands after `$ ` (continued after `> `) and what they print, on a terminal as a
+reader has one. `…` or `...` stands for anything within a line, and alone on a line for any lines. The blocks of one
+page are one session, in a home folder and a `/usr/local/bin` of its own. What cannot be run is fenced as `text`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ranonce.configread import destination_tables, job_specs, ledger_table, parse_document
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+LANGUAGES = {"console", "text", "toml", "json", "mermaid", "yaml", "sql"}
+#: Folders that a page may name and that are another place in its world.
+PLACES = re.compile(r"/(?=(?:usr/local/bin|home/you|srv)\b)")
+MARK = "\x1e"
+SESSION_SECONDS = 60.0
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
+
+
+class Command(NamedTuple):
+    written: str
+    expected: list[str]
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(match["language"], match["text"], text.count("\n", 0, match.start()) + 2) for match in FENCE.finditer(text)
+    ]
+
+
+def commands(page: Path) -> list[Command]:
+    found: list[Command] = []
+    for block in blocks(page):
+        if block.language != "console":
+            continue
+        assert block.text.startswith("$ "), f"{page.name}:{block.line}: a console block begins with a command"
+        for number, line in enumerate(block.text.splitlines(), block.line):
+            if line.startswith("$ "):
+                found.append(Command(line[2:], [], number))
+            elif line.startswith("> ") and not found[-1].expected:
+                found[-1] = found[-1]._replace(written=f"{found[-1].written}\n{line[2:]}")
+            else:
+                found[-1].expected.append(line)
+    return found
+
+
+def pattern(expected: list[str]) -> str:
+    """Return the regular expression for the lines a command should print."""
+    lines = []
+    for line in expected:
+        if line.strip() in ("…", "..."):
+            lines.append(r"(?:[^\n]*\n)*")
+        else:
+            lines.append(re.sub(r"…|(?:\\\.){3}", r"[^\\n]*", re.escape(line.rstrip())) + r"[ ]*\n")
+    return "".join(lines)
+
+
+class World:
+    """A machine for one page: a home folder, programs in /usr/local/bin, a terminal."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / "home" / "you"
+        programs = root / "usr" / "local" / "bin"
+        programs.mkdir(parents=True)
+        # An empty configuration of its own: one that the machine has for all users must not be found.
+        (self.home / ".config" / "ranonce").mkdir(parents=True, mode=0o700)
+        (self.home / ".config" / "ranonce" / "ranonce.toml").touch(0o600)
+        (root / "srv").mkdir()
+        self.ranonce = Path(sys.executable).with_name("ranonce")
+        assert self.ranonce.exists(), "the package is installed beside this Python"
+        self._program(
+            programs / "ranonce",  # tests may have to run on a volatile disk, which `init` refuses
+            f'case "$1" in init) shift; set -- init --accept-volatile "$@";; esac\nexec "{self.ranonce}" "$@"',
+        )
+        self._program(programs / "backup.sh", "echo 1342 files saved")
+        self._program(programs / "report.sh", 'echo "{\\"date\\": \\"$1\\"}"')
+        self.environment = {
+            "HOME": str(self.home),
+            "XDG_STATE_HOME": str(self.home / ".local" / "state"),
+            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "TERM": "dumb",
+            "TZ": "UTC",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    @staticmethod
+    def _program(path: Path, text: str) -> None:
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def session(self, written: list[str]) -> list[str]:
+        """Run commands one after the other in one shell on a terminal; return what each of them printed."""
+        script = [f'mark() {{ status=$?; printf "{MARK}%s\\n" "$1"; return $status; }}']
+        for number, command in enumerate(written):
+            script += [f"mark {number}", PLACES.sub(f"{self.root}/", command)]
+        script += [f"mark {len(written)}"]
+        path = self.root / "session.sh"
+        path.write_text("\n".join(script) + "\n")
+        printed = self._on_terminal(["/bin/sh", str(path)])
+        printed = printed.replace(str(self.ranonce.parent), "/usr/local/bin").replace(str(self.root), "")
+        pieces = printed.split(MARK)[1:]
+        assert len(pieces) == len(written) + 1, f"the session broke off:\n{printed}"
+        return [piece.partition("\n")[2] for piece in pieces[:-1]]
+
+    def _on_terminal(self, argv: list[str]) -> str:
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            argv,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=self.home,
+            env=self.environment,
+            start_new_session=True,
+        ) as shell:
+            os.close(theirs)
+            chunks: list[bytes] = []
+            give_up = time.monotonic() + SESSION_SECONDS
+            while time.monotonic() < give_up:
+                if not select.select([ours], [], [], 0.2)[0]:
+                    if shell.poll() is not None:
+                        break  # a background child may keep the terminal open
+                    continue
+                try:
+                    chunk = os.read(ours, 65536)
+                except OSError:  # Linux says EIO when nobody has the terminal any more
+                    break
+                if not chunk:
+                    break
+                chunks.append(chunk)
+            else:
+                shell.kill()
+            os.close(ours)
+        return b"".join(chunks).decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_print_what_the_page_says(name: str, tmp_path: Path) -> None:
+    page = commands(ROOT / name)
+    if not page:
+        return
+    printed = World(tmp_path).session([command.written for command in page])
+    wrong = [
+        f"{name}:{command.line}: $ {command.written}\n--- the page says\n" + "\n".join(command.expected) + f"\n--- it is\n{was}"
+        for command, was in zip(page, printed, strict=True)
+        if not re.fullmatch(pattern(command.expected), was)
+    ]
+    assert not wrong, "\n\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_block_is_of_a_kind_that_is_checked_here(name: str) -> None:
+    page = ROOT / name
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+    assert page.read_text(encoding="utf-8").count("```") == 2 * len(blocks(page))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_configuration_examples_can_be_read(name: str) -> None:
+    for block in blocks(ROOT / name):
+        if block.language == "toml":
+            document = parse_document("/etc/ranonce/ranonce.toml", block.text.encode(), {"HOME": "/root"})
+            ledger_table(document)
+            assert job_specs(document).keys() == document.tables.get("jobs", {}).keys()
+            destination_tables(document)
+        elif block.language == "json":
+            json.loads(block.text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    page = ROOT / name
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("https://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {_anchor(heading) for heading in headings}, f"{name} links to {target}"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_environment_variable_of_the_code_is_in_the_reference() -> None:
+    in_code: set[str] = set()
+    for source in (ROOT / "src").rglob("*.py"):
+        in_code |= set(re.findall(r"RANONCE_[A-Z_]*[A-Z]", source.read_text(encoding="utf-8")))
+    reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"RANONCE_[A-Z_]*[A-Z]", reference)) == in_code
+
+
+def test_generated_parts_are_up_to_date() -> None:
+    for tool in ("tools.reference", "tools.lifecycle_diagram"):
+        done = subprocess.run([sys.executable, "-m", tool, "--check"], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_changelog_knows_the_version() -> None:
+    from ranonce import __version__
+
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[(?:Unreleased|{re.escape(__version__)})\]", changelog, re.MULTILINE)
+
+
+def test_nothing_in_the_repository_names_a_package_index() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "urls" not in told["project"] or all("pypi" not in url for url in told["project"]["urls"].values())
+    constraints = (ROOT / "constraints-dev.txt").read_text(encoding="utf-8")
+    pins = [line for line in constraints.splitlines() if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9a-z.]*", line) for line in pins)
