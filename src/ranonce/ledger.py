@@ -19,17 +19,23 @@ from ranonce.liveness import HostIdentity, examine, forget, this_host, unrecorde
 from ranonce.record import Record
 from ranonce.stores import open_store
 from ranonce.stores.base import Job, LostReply
+from ranonce.timefmt import format_duration
 from ranonce.windows import Schedule, Window
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from ranonce.lifecycle import Ask, Decision, Event, Snapshot
     from ranonce.stores.base import Store
 
 #: A commit that loses its race is tried again at once; only a store that never lets go ends this.
 FIRST_PAUSE_SECONDS = 0.002
+#: Clocks of several hosts differ by this much without anybody being wrong.
+CLOCK_SLACK_SECONDS = 1.0
+#: A real clock that leaves the boot clock by more than this was set, or stands still; slewing is far slower.
+CLOCK_JUMP_SECONDS = 60.0
 
 
 class Declared(Record):
@@ -102,7 +108,7 @@ class Ledger:
                 "Nothing was run. Name the right store, or restore this one.",
             )
         now = time.time()
-        if now < identity.created_at - 1:
+        if now < identity.created_at - CLOCK_SLACK_SECONDS:
             raise ConfigError(
                 f"this host's clock is before the ledger's birth ({identity.created_at - now:.0f} seconds).",
                 "Nothing was run; set the clock.",
@@ -113,14 +119,19 @@ class Ledger:
             opened.warnings.append(f"no state folder {folder!r}: no journal and no proof of death on this host")
         if opened.journal:
             opened.journal.check(seen, store)
-        opened._look_at_the_clock(now)
+        opened._look_at_the_clock(seen, now)
         return opened
 
-    def _look_at_the_clock(self, now: float) -> None:
-        """Say when the real clock reads earlier than the ledger's last event."""
+    def _look_at_the_clock(self, seen: list[dict[str, Any]], now: float) -> None:
+        """Say when the real clock reads earlier than the ledger's last event, or has jumped since this host's last."""
         last = self.store.newest_events(1)
-        if last and last[0].at > now + 1:
-            self.warnings.append(f"this host's clock is {last[0].at - now:.0f} seconds behind the ledger's last event")
+        if last and last[0].at > now + CLOCK_SLACK_SECONDS:
+            behind = format_duration(last[0].at - now)
+            self.warnings.append(f"this host's clock is {behind} behind the ledger's last event")
+        jump = self.journal.clock_jump(seen, now) if self.journal else 0.0
+        if abs(jump) > CLOCK_JUMP_SECONDS:
+            way = "forward" if jump > 0 else "back, or stands still,"
+            self.warnings.append(f"this host's clock has gone {way} by {format_duration(abs(jump))} since its last event")
 
     def reopen(self, *, wait_seconds: float) -> Ledger:
         """Return the same ledger for another thread."""
@@ -192,11 +203,17 @@ class Ledger:
                     "Nothing was run. Check the file (PRAGMA integrity_check) and restore it from a backup.",
                 )
             decision = lifecycle.claim(snap, ask, self._sightings(snap, ask.owner))
+            if decision.move == lifecycle.TAKE_OVER and decision.writes:
+                # It may have left its outcome here in this very moment. Then the job's version has moved on, this
+                # decision is not committed, and the next one knows.
+                self.settle_unrecorded()
             if decision.accepted and decision.writes and before_start:
                 before_start()
             return decision
 
         snap, decision = self._settle(ask.key, ask.window.start, decide)
+        if decision.move == lifecycle.TAKE_OVER and snap.run is not None:
+            self._bury(snap.run.owner)
         if decision.refusal:
             return decision.refusal
         return lifecycle.claim_of(decision, snap, ask)
@@ -210,6 +227,13 @@ class Ledger:
             owners.add(snap.run.owner)
         owners.discard(asker)
         return {owner: _sighting(self.folder, owner, self.host) for owner in owners}
+
+    def _bury(self, owner: str) -> None:
+        """Remove the file of an attempt that is dead and left no outcome."""
+        if self.folder is None or examine(self.folder, owner, self.host).state != "dead":
+            return
+        if all(left != owner for left, _ in unrecorded(self.folder)):
+            forget(self.folder, owner)
 
     def situation(self, key: RunKey, window_start: int) -> str:
         """Say how a run stands for somebody who comes anew, living and dead processes of this host included."""
@@ -418,9 +442,15 @@ def known_ledger(state_folder: str, url: str) -> str | None:
 
 
 def _usable(folder: str) -> bool:
+    """Make sure of this host's folder. ConfigError where somebody else could write it: it would be no witness."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        seen = os.lstat(folder)
     except OSError:
         return False
+    if seen.st_uid not in (os.geteuid(), 0) or seen.st_mode & 0o022:
+        raise ConfigError(
+            f"others may write this host's state folder {folder!r}.",
+            f"Nothing was run. It belongs to uid {seen.st_uid}; make it yours, mode 0700.",
+        )
     return os.access(folder, os.W_OK | os.X_OK)
-

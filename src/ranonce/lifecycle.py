@@ -295,10 +295,12 @@ class Decision(Record):
 
     @property
     def accepted(self) -> bool:
+        """Whether the asker gets what it asked for."""
         return self.refusal is None
 
     @property
     def writes(self) -> bool:
+        """Whether anything is to be committed."""
         return bool(self.run or self.lease or self.drop_lease or self.events or self.gates)
 
 
@@ -512,7 +514,8 @@ def _start(snap: Snapshot, ask: Ask, move: str, sightings: Mapping[str, Sighting
         started_at=snap.wall,
         version=ask.version,
         fingerprint=ask.fingerprint if ask.fingerprint is not None else (run.fingerprint if run else None),
-        reconciling=move == TAKE_OVER and ask.policy.on_crash == "reconcile",
+        reconciling=ask.policy.on_crash == "reconcile"
+        and (move == TAKE_OVER or (move == RESUME and run is not None and run.reconciling)),
     )
     events = [_event(snap, started, "start", reason=move, host=ask.host, data=ask.data)]
     if again:
@@ -621,7 +624,7 @@ def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool) -> Decisi
         reason=verdict.reason,
         exit=verdict.exit,
         late=late,
-        reconciling=False,
+        reconciling=run.reconciling and verdict.outcome == STOPPED,  # stopped before it was known: still to be known
     )
     data = {**verdict.data, "exit": verdict.exit, "seconds": round(verdict.at - run.started_at, 3)}
     if late:

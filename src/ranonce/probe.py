@@ -200,9 +200,8 @@ def _triggers(count: int) -> str:
 def _unfinished(run: Run, job: Job, moment: Moment, refused: Counter[str]) -> Iterator[Finding]:
     """Tell of a run that ended and is not done; and of a verdict that came late."""
     tried = f"; {_triggers(refused.total())} refused since ({', '.join(sorted(refused))})" if refused else ""
-    found = Finding(
-        "", job.name, run.key.window, run.window_start, "", facts={**facts(run), **({"refused": dict(refused)} if refused else {})}
-    )
+    told = {**facts(run), "refused": dict(refused)} if refused else facts(run)
+    found = Finding("", job.name, run.key.window, run.window_start, "", facts=told)
     if run.late and run.finished_at is not None:
         when = format_instant(run.finished_at)
         gist = f"its verdict ({run.status}) came after its lease was over"
@@ -281,8 +280,9 @@ def _odd(job: Job, moment: Moment) -> Iterator[Finding]:
         rule = f"{version.every!r} in {version.tz}" if version else "no schedule"
         text = f"recorded ({run.status}), but the schedule of that time ({rule}) has no such window"
         yield Finding("unexpected", job.name, run.key.window, run.window_start, text, facts=facts(run))
+    reads = format_instant(moment.clock.wall)
     for run in job.future:
-        text = f"recorded ({run.status}), but it lies in the future: the clock reads {format_instant(moment.clock.wall)}"
+        text = f"recorded ({run.status}), but it lies in the future: the clock reads {reads}"
         yield Finding("unexpected", job.name, run.key.window, run.window_start, text, facts=facts(run))
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_: object):
+        """Stand in for what only type checkers need."""
         return lambda cls: cls
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ranonce.doubles import REPEATED
 from ranonce.errors import UsageError
 from ranonce.expectation import Expectation, schedule_of
-from ranonce.lifecycle import RUNNING, UNKNOWN, RunKey, ScheduleVersion, Sighting
+from ranonce.lifecycle import RUNNING, UNKNOWN, ScheduleVersion, Sighting
 from ranonce.liveness import examine, this_host, unrecorded
 from ranonce.probe import Claimed, Job, Moment
 from ranonce.record import Record
@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ranonce.jobspec import JobSpec
     from ranonce.lifecycle import Event, Run
-    from ranonce.stores.base import Outline, Store
     from ranonce.stores.base import Job as Recorded
+    from ranonce.stores.base import Outline, Store
 
 #: A window that begins later than this after the present is no early trigger, but another clock. Seconds.
 FUTURE_AFTER = 300
@@ -41,7 +41,7 @@ class Span(Record):
 
 
 class Survey:
-    """Looks at jobs of one ledger at one moment. `folder` is the ledger's state folder on this host, if there is one."""
+    """Looks at the jobs of one ledger at one moment. `folder` is its state folder on this host, if there is one."""
 
     def __init__(self, store: Store, folder: str | None, now: float | None = None) -> None:
         self.store = store
@@ -89,8 +89,7 @@ class Survey:
         runs = [] if outline.plain else store.notable(name, since, until)
         claims = self._claims(name, runs, since)
         whole = job.overlap == "forbid" and not self._in_turn(outline, claims)
-        if whole or _named_versions(events):
-            runs = self._all_or_some(name, since, until, runs, () if whole else _named_versions(events))
+        runs = store.runs(name, since, until) if whole else self._with_named(name, runs, events)
         backlog = store.backlog(name, since, job.max_attempts, self.moment.now)
         few = sum(kind.count for kind in backlog) <= NAMED_BACKLOG
         return job.replace(
@@ -158,15 +157,16 @@ class Survey:
             return False
         return all(outline.latest is None or outline.latest <= claimed.run.started_at for claimed in claims)
 
-    def _all_or_some(
-        self, name: str, since: int, until: int, notable: list[Run], also: tuple[RunKey, ...] | set[RunKey]
-    ) -> list[Run]:
-        """Return all runs of the span; or, with `also`, the notable ones and those with these keys."""
-        everything = self.store.runs(name, since, until)
-        if not also:
-            return everything
-        known = {run.key for run in notable}
-        return [*notable, *(run for run in everything if run.key in also and run.key not in known)]
+    def _with_named(self, name: str, runs: list[Run], events: list[Event]) -> list[Run]:
+        """Return the runs with those whose version must be known, because a trigger came again and named one."""
+        known = {run.key for run in runs}
+        named = {
+            event.window_start
+            for event in events
+            if event.event == "skipped" and event.reason in REPEATED and event.version and event.key not in known
+        }
+        added = (run for start in sorted(named) for run in self.store.runs(name, start, start + 1))
+        return [*runs, *(run for run in added if run.key not in known)]
 
     def _strange(self, job: Job, odd: list[int], runs: list[Run]) -> list[Run]:
         """Return the runs of windows that no schedule has. One that has it without firing it is not strange."""
@@ -179,15 +179,10 @@ class Survey:
     def _stories(self, name: str, runs: list[Run]) -> list[Event]:
         """Return all events of the windows that had more than one attempt."""
         again = {run.window_start for run in runs if run.attempt > 1}
-        if not again:
-            return []
-        events = self.store.events(name, min(again), max(again) + 1)
-        return [event for event in events if event.window_start in again]
+        return [event for start in sorted(again) for event in self.store.events(name, start, start + 1)]
 
 
-def described(
-    name: str, spec: JobSpec | None, recorded: Recorded | None, versions: tuple[ScheduleVersion, ...]
-) -> Job:
+def described(name: str, spec: JobSpec | None, recorded: Recorded | None, versions: tuple[ScheduleVersion, ...]) -> Job:
     """Return a job by its own settings: those of the configuration where it stands there, else the recorded ones."""
     remark = None
     if spec is not None and spec.every is not None:
@@ -220,11 +215,6 @@ def _edited(spec: JobSpec, version: ScheduleVersion) -> str | None:
         f"the configuration says {spec.every!r} in {spec.tz}, the ledger still {version.every!r} in {version.tz}:"
         " windows are judged by the ledger's until the next run records the new one"
     )
-
-
-def _named_versions(events: list[Event]) -> set[RunKey]:
-    """Return the runs whose version must be known, because a trigger came again and named one."""
-    return {event.key for event in events if event.event == "skipped" and event.version and event.reason in REPEATED}
 
 
 def _is_window(job: Job, run: Run) -> bool:

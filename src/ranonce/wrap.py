@@ -134,6 +134,7 @@ class Wrapper:
                 attempt.append(AttemptFile.create(self.ledger.folder, owner, self.ledger.host))
                 failpoint("run:lock-taken")
 
+        self.signals.new_attempt()
         claimed_at = boot_clock()
         try:
             answer = self.ledger.claim(self._ask(order, owner), before_start=lock)
@@ -318,8 +319,10 @@ class _Attempt:
         now = time.time()
         if isinstance(ending, SpawnFailed):
             return Verdict(HELD, now, reason=f"reconcile: {ending.sentence}"), EX_PERSON_NEEDED, None
-        if ending.stopped_by is not None or ending.interrupted:
-            return self._judge(ending)
+        if ending.interrupted:
+            return Verdict(HELD, now, reason=f"reconcile: {ending.interrupted}"), EX_CLAIM_LOST, None
+        if ending.stopped_by is not None:
+            return self._judge(ending)  # the run stays to be looked into
         if ending.exit == 0:
             return Verdict(DONE, now, reason="reconciled"), EX_DONE, None
         if ending.exit != 1:
@@ -361,6 +364,11 @@ class _Attempt:
             assert ending.exit is not None
             return verdict(FAILED), self._status(ending.exit), None
         broken = self._broken_checks(data)
+        signals = self.wrapper.signals
+        if broken and signals.interrupted is not None:  # the check was stopped, so it says nothing
+            return verdict(FAILED, signals.interrupted), EX_CLAIM_LOST, None
+        if broken and signals.first is not None:
+            return verdict(STOPPED, "signal"), 128 + signals.first, signals.first
         if broken:
             return verdict(FAILED, f"check: {broken[0]}"), EX_CHECK_FAILED, None
         return verdict(DONE), EX_DONE, None

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import time
+import zlib
 
 import pytest
 
+from ranonce.ledger import Ledger, outcome_text
+from ranonce.lifecycle import Claim, Verdict
+from ranonce.liveness import boot_clock
+from tests.contract.acting import ask
 from tests.conftest import EFFECT, HELD_EFFECT, TODAY, lives, wait_until
 
 DEAF = f"trap '' TERM; {HELD_EFFECT}"  # a command that TERM (and so the death of its parent) does not end
@@ -49,12 +56,6 @@ def test_a_command_that_outlives_its_killed_wrapper_blocks_a_second_start(world)
     ]
 
 
-def boot_clock():
-    from ranonce.liveness import boot_clock
-
-    return boot_clock()
-
-
 def test_a_command_dies_with_its_killed_wrapper(world):
     invocation, child = world.hold(sh=f'{EFFECT}; echo $$ > "$PIDS/child"; exec sleep 60')
     invocation.signal(signal.SIGKILL)
@@ -74,6 +75,7 @@ def test_a_killed_attempt_is_taken_over_at_once_on_its_host(world):
         ("start", "take-over", 2),
         ("done", None, 2),
     ]
+    assert world.attempt_files() == []
 
 
 def test_a_killed_attempt_blocks_no_other_window(world):
@@ -175,6 +177,34 @@ def test_a_look_decides_whether_crashed_work_was_done(world, look, exit, event, 
     assert world.state() == (event, 2)
 
 
+def test_a_look_that_was_stopped_by_a_signal_is_taken_again(world):
+    look = 'echo >> "$PIDS/looks"; test -e "$PIDS/answer" || exec sleep 60'
+    policy = ("--on-crash", "reconcile", "--reconcile", look, "--grace-kill", "0.2s")
+    killed(world, *policy)
+    looking = world.start(*world.words(*policy))
+    wait_until((world.pids / "looks").exists)
+    looking.signal(signal.SIGTERM)
+    assert looking.ends().said() == (-signal.SIGTERM, "stopped", "signal")
+    (world.pids / "answer").touch()
+    assert world.run(*policy).said() == (0, "done", "reconciled")
+    assert len(world.effects()) == 1
+
+
+def test_a_look_that_crashed_itself_is_taken_again(world):
+    look = 'echo $$ > "$PIDS/child"; test -e "$PIDS/answer" || exec sleep 60'
+    policy = ("--on-crash", "reconcile", "--reconcile", look)
+    killed(world, *policy)
+    (world.pids / "child").unlink()
+    looking = world.start(*world.words(*policy))
+    child = int(wait_until(lambda: (world.pids / "child").exists() and (world.pids / "child").read_text()))
+    looking.signal(signal.SIGKILL)
+    looking.ends()
+    wait_until(lambda: not lives(child))
+    (world.pids / "answer").touch()
+    assert world.run(*policy).said() == (0, "done", "reconciled")
+    assert len(world.effects()) == 1
+
+
 # --- an attempt that comes back -------------------------------------------------------------------------------------
 
 
@@ -240,3 +270,31 @@ def second_works(world, started):
         return started
     started.ends()
     return None
+
+
+def test_an_outcome_left_behind_at_the_moment_of_a_take_over_is_not_done_again(world):
+    invocation, child = world.hold(now="2025-11-10T12:00:00Z")  # the window of `ask`
+    invocation.signal(signal.SIGSTOP)
+    ledger = Ledger.open(f"sqlite:///{world.store}", world.ledger, state_folder=str(world.folder.parent))
+    assert ledger.settle_unrecorded() == []  # we look before the outcome is there
+    taking = ask()
+    leave_an_outcome(world.attempt_files()[0], taking)
+    os.killpg(child, signal.SIGKILL)
+    invocation.signal(signal.SIGKILL)
+    invocation.ends()
+    wait_until(lambda: not lives(child))
+    answer = ledger.claim(taking)
+    ledger.close()
+    assert answer.reason == "done"
+    assert world.state(window=taking.window.key) == ("done", 1)
+    assert world.attempt_files() == []
+
+
+def leave_an_outcome(file, asked):
+    """Write into an attempt's file what its wrapper writes when the command has ended well."""
+    claim = Claim(asked.key, asked.window, 1, 1, file.name, "schedule", None, 300.0, time.time())
+    body = json.dumps({"outcome": outcome_text(claim, Verdict("done", time.time(), exit=0))}).encode()
+    written = file.read_bytes().rstrip(b"\0")
+    with file.open("r+b") as there:
+        there.seek(len(written))
+        there.write(b"%d %08x %s\n" % (len(body), zlib.crc32(body), body))

@@ -243,8 +243,9 @@ def test_a_stop_is_taken_back_by_nothing_the_command_does_later(world):
 
 
 def test_a_stop_of_an_earlier_attempt_does_not_stop_the_next(world):
-    world.run(sh=f"{stop(0)}; exit 0")
-    assert world.run().said() == (0, "done", None)
+    options = ("--window", TODAY)
+    world.run(*options, now=instant_in(0), sh=f"{stop(0)}; exit 0")
+    assert world.run(*options, now=instant_in(5)).said() == (0, "done", None)
     assert world.attempt_files() == []
 
 
@@ -277,3 +278,17 @@ def test_a_signal_ends_the_whole_invocation_and_later_windows_wait(world):
     assert ran.said() == (-15, "stopped", "signal")
     assert not lives(child)
     assert world.effects() == ["job 2026-11-08 2"]
+
+
+def test_a_window_that_was_lost_does_not_take_the_next_one_with_it(world):
+    world.run("--stop-exit-code", "42", now="2026-11-08T12:00:00Z", sh="exit 42")
+    invocation, _ = world.hold("--lease", "1s", "--grace-kill", "0.2s")
+    assert world.effects() == ["job 2026-11-08 2"]
+    other = "f" * 32
+    world.sql("UPDATE runs SET attempt = 3, owner = ?", other)  # as a take-over elsewhere would
+    world.sql("UPDATE leases SET attempt = 3, owner = ?, expires = 0", other)
+    wait_until(lambda: len(world.effects()) == 2)
+    world.let_go()
+    ran = invocation.ends()
+    assert [(r["window"], r["event"]) for r in ran.receipts] == [("2026-11-08", "lost"), (TODAY, "done")]
+    assert ran.exit == 76

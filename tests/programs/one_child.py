@@ -15,13 +15,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import sys
 import time
 
 from ranonce import output
 from ranonce.liveness import AttemptFile, look_at, this_host
-from ranonce.process import Ending, Signals, SpawnFailed, die_by, run_child
+from ranonce.process import Ending, Signals, SpawnFailed, die_by, hold_standard_streams, run_child
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -34,8 +33,14 @@ def told(ending: Ending | SpawnFailed) -> dict[str, object]:
         **ending.as_dict(),
         "leftovers": [left.as_dict() for left in ending.leftovers],
         "output": kept and {"head": kept.head.decode("latin-1"), "tail": kept.tail.decode("latin-1"), "total": kept.total},
-        "max_rss_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "peak_kib": peak_kib(),
     }
+
+
+def peak_kib() -> int:
+    """The most memory this program had. (The resource usage of a process begins with that of the one it came from.)"""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
 
 
 def zombies() -> int:
@@ -50,6 +55,7 @@ def parent(pid: int) -> int:
 
 
 def main() -> None:
+    hold_standard_streams()
     options = json.loads(sys.argv[1])
     report = os.open(options.pop("report"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     argv, attempt, hang = options.pop("argv"), options.pop("attempt", None), options.pop("hang", False)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from ranonce import __version__
-from ranonce.errors import EX_USAGE, RanonceError, UsageError
+from ranonce.errors import EX_STORE_UNAVAILABLE, EX_USAGE, RanonceError, UsageError
 from ranonce.receipts import say
 
 TYPE_CHECKING = False
@@ -59,6 +59,10 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has seen enough
         return 141
+    except OSError as error:
+        where = f"{error.filename!r}: " if error.filename else ""
+        say(f"ranonce: {where}{error.strerror or error}. Nothing was started because of it.")
+        return EX_STORE_UNAVAILABLE
     except KeyboardInterrupt:
         return 130
     except SystemExit as left:

@@ -17,7 +17,7 @@ from ranonce.cli.joboptions import (
 )
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
-from ranonce.config import find_config
+from ranonce.config import find_config, state_folder
 from ranonce.crontab import crontab_line, host_zone
 from ranonce.errors import ConfigError, UsageError
 from ranonce.jobspec import JobSpec
@@ -75,8 +75,27 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     write_job(path, name, _own_settings(spec, config.folder), environ)
     job = Job(name, 0, time.time(), spec.late_after, spec.max_attempts)
     declared, changed = ledger.declare(job, every, spec.offset, now=now, change=True)
-    _tell(parsed, spec, declared, path=path, default=find_config(None, environ), changed=changed, now=now)
+    line = _line(declared, name, path, environ)
+    _tell(parsed, spec, declared, line, path=path, changed=changed, now=now)
     return 0
+
+
+def _line(declared: Declared, job: str, path: str, environ: Mapping[str, str]) -> str:
+    """Return the crontab line: it must find the same files in cron's environment, which has HOME and little else."""
+    cron = {"HOME": environ["HOME"]} if "HOME" in environ else {}
+    config = None if find_config(None, cron) == path else path
+    same_state = _state(environ) == _state(cron)
+    program = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "ranonce" else "ranonce"
+    return crontab_line(
+        declared.schedule, program, job, config=config, state_home=None if same_state else environ["XDG_STATE_HOME"]
+    )
+
+
+def _state(environ: Mapping[str, str]) -> str | None:
+    try:
+        return state_folder(environ)
+    except ConfigError:
+        return None
 
 
 def _own_settings(spec: JobSpec, folder: str | None) -> dict[str, object]:
@@ -97,10 +116,8 @@ def _absolute(command: list[str]) -> tuple[str, ...]:
 
 
 def _tell(
-    parsed: Parsed, spec: JobSpec, declared: Declared, *, path: str, default: str | None, changed: bool, now: float
+    parsed: Parsed, spec: JobSpec, declared: Declared, line: str, *, path: str, changed: bool, now: float
 ) -> None:
-    program = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "ranonce" else "ranonce"
-    line = crontab_line(declared.schedule, program, spec.name, config=None if path == default else path)
     window = declared.schedule.window_at(now)
     following = declared.schedule.after(window)
     if parsed.flag("json"):
@@ -116,7 +133,7 @@ def _tell(
     if not os.access(spec.command[0], os.X_OK):
         notes.append(f"{spec.command[0]!r} is not there or not executable yet.")
     zone = host_zone()
-    if zone != declared.schedule.tz and not spec.every == "hour":
+    if zone != declared.schedule.tz and spec.every != "hour":
         notes.append(
             f"cron on this host counts in {zone}, this job in {declared.schedule.tz}:"
             f" declare it with --tz {zone}, or give the crontab its zone (cronie: CRON_TZ={declared.schedule.tz})."
