@@ -1,7 +1,8 @@
 """The least a Python wrapper can be: a durable claim, a child, a durable done. The limit for `ranonce run`.
 
 Usage: least_wrapper.py DATABASE KEY COMMAND…  Statements: BEGIN IMMEDIATE, one upsert, COMMIT; then the child; then
-one update in a transaction of its own. WAL, synchronous=FULL. It exits without closing the database, as `ranonce run` does.
+one update in a transaction of its own. WAL, synchronous=FULL. It exits without closing the database, as `ranonce run`
+does.
 """
 
 import os

@@ -491,9 +491,7 @@ class Stories(RuleBasedStateMachine):
         store = self.world.store
         clock = store.clock()
         live = [
-            held
-            for held in store.leases("job")
-            if held.lease.domain == clock.domain and clock.now < held.lease.expires
+            held for held in store.leases("job") if held.lease.domain == clock.domain and clock.now < held.lease.expires
         ]
         runs = {held.key for held in live}
         assert len(runs) == len(live)

@@ -46,7 +46,7 @@ def wrap(folder: Path, script: str, *, shell: str = "", **options: Any) -> tuple
 
 
 def ending_of(report: Path) -> dict[str, Any]:
-    return [line["ended"] for line in map(json.loads, report.read_text().splitlines()) if "ended" in line][0]
+    return next(line["ended"] for line in map(json.loads, report.read_text().splitlines()) if "ended" in line)
 
 
 def check_kept(kept: Kept, data: bytes) -> None:
@@ -167,7 +167,7 @@ def test_a_stdout_that_others_made_non_blocking_gets_everything(tmp_path):
 
 @pytest.mark.parametrize("where", [">/dev/full", ">&-", "2>&- >&-", "| true", "2>&1 | true"])
 def test_a_stdout_that_takes_nothing_changes_no_verdict(tmp_path, where):
-    script = "head -c 300000 /dev/zero && echo end && echo error >&2; exit 3"
+    script = "echo error >&2; head -c 300000 /dev/zero && echo end; exit 3"
     command, report = wrap(tmp_path, script)
     line = " ".join(f"'{word}'" for word in command)
     subprocess.run(["/bin/sh", "-c", f"{line} {where}"], cwd=HERE, stdout=subprocess.DEVNULL, timeout=30)
@@ -175,7 +175,6 @@ def test_a_stdout_that_takes_nothing_changes_no_verdict(tmp_path, where):
     assert (ending["exit"], ending["signal"]) == (3, None)
     assert ending["output"]["total"] == 300_010
     assert "end\n" in ending["output"]["tail"]
-    assert "error\n" in ending["output"]["tail"]
 
 
 def test_with_closed_standard_streams_no_file_of_ours_gets_the_output(tmp_path):

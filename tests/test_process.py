@@ -1,7 +1,8 @@
-"""One command in its own process group: how it is started, told things, stopped and judged. Real processes, real signals."""
+"""One command in its own process group: how it is started, signalled, stopped and judged. All of it really happens."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -232,7 +233,10 @@ def test_stdin_is_empty_by_default_so_that_a_backfill_loop_sees_all_its_lines(tm
 
 def test_stdin_is_ours_when_asked_for():
     done = subprocess.run(
-        [PYTHON, "-c", "from tests.test_process import sh; sh('cat', stdin=True)"], cwd=HERE, input=b"typed", capture_output=True
+        [PYTHON, "-c", "from tests.test_process import sh; sh('cat', stdin=True)"],
+        cwd=HERE,
+        input=b"typed",
+        capture_output=True,
     )
     assert done.stdout == b"typed"
 
@@ -314,7 +318,7 @@ def test_a_fork_that_fails_is_said_and_leaves_nothing(monkeypatch):
 
 @pytest.mark.parametrize("number", STOPS)
 def test_a_stop_signal_goes_to_the_whole_group(wrapper, tmp_path, number):
-    one = wrapper(f"sleep 60 & {ready(tmp_path)} sleep 60")
+    one = wrapper(f"sleep 60 & {ready(tmp_path)} exec sleep 60")
     await_ready(tmp_path)
     one.signal(number)
     ending = one.ending()
@@ -347,8 +351,8 @@ def test_a_command_that_tidies_up_and_exits_0_was_stopped_all_the_same(wrapper, 
 
 
 def test_a_grandchild_that_ignores_term_does_not_outlive_the_grace(wrapper, tmp_path):
-    stubborn = "trap '' TERM; while :; do sleep 60; done"
-    one = wrapper(f'sh -c "{stubborn}" & {ready(tmp_path)} sleep 60')
+    stubborn = f"trap '' TERM; {ready(tmp_path)} while :; do sleep 60; done".replace('"', "")
+    one = wrapper(f'sh -c "{stubborn}" & exec sleep 60')
     await_ready(tmp_path)
     one.signal(signal.SIGTERM)
     ending = one.ending()
@@ -502,12 +506,16 @@ def test_an_interrupted_child_that_does_not_listen_is_killed_and_a_paused_one_is
     with Signals() as signals:
 
         def paused(pid: int) -> None:
-            wait_until(lambda: (tmp_path / "ready").exists())
+            wait_until((tmp_path / "ready").exists)
             os.kill(pid, signal.SIGSTOP)
             signals.interrupt("fenced")
 
         ending = run_child(
-            ["/bin/sh", "-c", f"{IGNORE_STOPS}{ready(tmp_path)} while ! test -e {tmp_path}/go; do :; done; touch {effect}"],
+            [
+                "/bin/sh",
+                "-c",
+                f"{IGNORE_STOPS}{ready(tmp_path)} while ! test -e {tmp_path}/go; do :; done; touch {effect}",
+            ],
             env=dict(os.environ),
             signals=signals,
             grace=0.3,
@@ -585,7 +593,9 @@ def test_a_stop_ends_the_wait_for_a_background_job(wrapper):
 
 def test_a_daemon_that_left_the_group_blocks_nothing():
     began = time.monotonic()
-    ending = sh("setsid sleep 5 > /dev/null 2>&1 & while test $(ps -o sess= -p $!) = $(ps -o sess= -p $$); do :; done; exit 0")
+    ending = sh(
+        "setsid sleep 5 > /dev/null 2>&1 & while test $(ps -o sess= -p $!) = $(ps -o sess= -p $$); do :; done; exit 0"
+    )
     assert (ending.exit, ending.leftovers) == (0, ())
     assert time.monotonic() - began < 3
 
@@ -700,7 +710,7 @@ def test_as_pid_1_the_childs_status_is_right_and_no_orphan_stays_defunct(wrapper
 
 
 def test_as_pid_1_a_signal_is_passed_on_and_becomes_the_exit_status(wrapper, namespace, tmp_path):
-    one = wrapper(f"{ready(tmp_path)} sleep 60", prefix=namespace, die=True)
+    one = wrapper(f"{ready(tmp_path)} exec sleep 60", prefix=namespace, die=True)
     await_ready(tmp_path)
     inside = int(subprocess.check_output(["pgrep", "-P", str(one.process.pid)], text=True))
     os.kill(inside, signal.SIGTERM)
@@ -741,10 +751,8 @@ class Terminal:
         wait_until(lambda: text in self.read())
 
     def read(self) -> bytes:
-        try:
+        with contextlib.suppress(OSError):  # the last process that had it is gone
             self.seen += os.read(self.master, 4096)
-        except OSError:
-            pass  # the last process that had it is gone
         return self.seen
 
     def ending(self) -> dict[str, Any]:
@@ -767,7 +775,7 @@ def test_a_command_that_may_read_the_terminal_does(tmp_path):
 
 
 def test_ctrl_c_on_the_terminal_is_a_stop(tmp_path):
-    terminal = Terminal(tmp_path, "echo ready; sleep 60")
+    terminal = Terminal(tmp_path, "echo ready; exec sleep 60")  # exec: dash may lose an INT that comes while it forks
     terminal.reads(b"ready")
     os.write(terminal.master, b"\x03")
     ending = terminal.ending()

@@ -15,11 +15,11 @@ from ranonce.cron import CronRule
 from ranonce.timefmt import DAY, FIRST_INSTANT, INSTANTS_END, ORDINAL_OF_1970
 from ranonce.zones import Zone, every_pass, first_pass
 
-# How far before a span a clock change can still matter: its own days, or, when a rule leaves out months, the month
-# that robfig's walk may leap over.
 HOUR = 3600
+# How far before a span a clock change can still matter: its own days, or, when a rule leaves out months, the months
+# that robfig's walk may leap over.
 _NEAR = 4 * DAY
-_MONTH_LEAP = 64 * DAY
+_LEAP = 400 * DAY
 
 
 def systemd_fires(rule: CronRule, zone: Zone, since: int, until: int) -> list[int]:
@@ -47,7 +47,7 @@ def kubernetes_fires(rule: CronRule, zone: Zone, since: int, until: int) -> list
     """Return the instants in [since, until) at which a Kubernetes CronJob with this rule fires, ascending."""
     rule = kubernetes_rule(rule)
     until = min(until, INSTANTS_END - 2 * DAY)  # room for local times east of UTC
-    lookback = _NEAR if len(rule.months) == 12 else _MONTH_LEAP
+    lookback = _NEAR if len(rule.months) == 12 else _LEAP
     fires: list[int] = []
     done, leapt = since, FIRST_INSTANT
     for change in zone.changes(max(since - lookback, FIRST_INSTANT), until + _NEAR):
@@ -81,8 +81,8 @@ class _Walk:
         self.t = start - 1
         self.until = until
         self.moved = False
-        self.hours = frozenset(at // 3600 for at in rule.minutes)
-        self.minutes = frozenset(at % 3600 // 60 for at in rule.minutes)
+        self.hours = frozenset(at // HOUR for at in rule.minutes)
+        self.minutes = frozenset(at % HOUR // 60 for at in rule.minutes)
 
     def next_fire(self) -> int:
         """Move to the first fire after the present instant and return it; `until` if there is none before it."""
@@ -107,11 +107,11 @@ class _Walk:
         self.t = local - (offset if self.zone.offset(local - offset) == offset else self.zone.offset(local - offset))
 
     def _month(self) -> bool:
-        while self.t < self.until and (today := self._date()).month not in self.rule.months:
-            day, second = self._local()
+        while self.t < self.until and self._date().month not in self.rule.months:
             if not self.moved:
                 self.moved = True
-                day, second, today = day - today.day + 1, 0, today.replace(day=1)
+                self._set(self._local()[0] - self._date().day + 1, 0)
+            today, second = self._date(), self._local()[1]
             if today.year == 9999 and today.month == 12:
                 self.t = self.until
                 break
@@ -126,37 +126,37 @@ class _Walk:
             today = self._date()
             if self.rule.matches_day(today.day, today.isoweekday() % 7):
                 return False
-            day, second = self._local()
             if not self.moved:
-                self.moved, second = True, 0
-            was = self.t
+                self.moved = True
+                self._set(self._local()[0], 0)
+            was, (day, second) = self.t, self._local()
             self._set(day + 1, second)
-            if self.t <= was:  # a skipped date: Go comes back to the day before it, and robfig would search for ever
-                self.t = was + DAY
-            hour = self._local()[1] // 3600
+            hour = self._local()[1] // HOUR
             if hour:
-                self.t += (24 - hour if hour > 12 else -hour) * 3600
+                self.t += (24 - hour if hour > 12 else -hour) * HOUR
+            if self.t <= was:  # robfig would search for ever; go on from the next day
+                self.t = was + DAY
             if self._date().day == 1:
                 return True
         return True
 
     def _hour(self) -> bool:
-        while (second := self._local()[1]) // 3600 not in self.hours:
+        while (second := self._local()[1]) // HOUR not in self.hours:
             if not self.moved:
                 self.moved = True
-                self._set(self._local()[0], second // 3600 * 3600)
-            self.t += 3600
-            if self._local()[1] < 3600:
+                self._set(self._local()[0], second // HOUR * HOUR)
+            self.t += HOUR
+            if self._local()[1] < HOUR:
                 return True
         return False
 
     def _minute(self) -> bool:
-        while (second := self._local()[1]) % 3600 // 60 not in self.minutes:
+        while (second := self._local()[1]) % HOUR // 60 not in self.minutes:
             if not self.moved:
                 self.moved = True
                 self.t -= second % 60
             self.t += 60
-            if self._local()[1] % 3600 < 60:
+            if self._local()[1] % HOUR < 60:
                 return True
         return False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import groupby
 
 from ranonce.findings import Finding
 from ranonce.lifecycle import DONE, RUNNING
@@ -90,22 +89,23 @@ def _again(job: Job, runs: dict[RunKey, Run]) -> Iterator[Finding]:
         if event.event == "released":
             text = f"released as {event.data.get('as', '?')} at {format_instant(event.at)}: {event.reason}"
             yield Finding("released", job.name, event.key.window, event.window_start, text, note=True)
-    for key, story in groupby(sorted(job.stories, key=lambda event: (str(event.key), event.seq or 0)), _key_of):
-        run = runs.get(key)
-        if run is None or run.status != DONE:
+    for key, before in _earlier_attempts(job, runs).items():
+        run = runs[key]
+        text = f"done at attempt {run.attempt}: {', '.join(before)}"
+        yield Finding("retried", job.name, key.window, run.window_start, text, True, gist="done at a later attempt")
+
+
+def _earlier_attempts(job: Job, runs: dict[RunKey, Run]) -> dict[RunKey, list[str]]:
+    """Return what became of the attempts before the one that completed a run, by the run."""
+    told: dict[RunKey, list[str]] = {}
+    for event in job.events:
+        run = runs.get(event.key)
+        if run is None or run.status != DONE or event.event not in ENDED:
             continue
-        before = [
-            f"attempt {event.attempt} {ENDED[event.event]} ({event.reason or 'no reason given'})"
-            for event in story
-            if event.generation == run.generation and event.attempt < run.attempt and event.event in ENDED
-        ]
-        if before:
-            text = f"done at attempt {run.attempt}: {', '.join(before)}"
-            yield Finding("retried", job.name, key.window, run.window_start, text, True, gist="done at a later attempt")
-
-
-def _key_of(event: Event) -> RunKey:
-    return event.key
+        if event.generation == run.generation and event.attempt < run.attempt:
+            ended = f"attempt {event.attempt} {ENDED[event.event]} ({event.reason or 'no reason given'})"
+            told.setdefault(event.key, []).append(ended)
+    return told
 
 
 # --- triggers -------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ EXIT_STATUSES: dict[int, str] = {
     EX_CLAIM_LOST: "the claim was lost while working: the child was stopped, nothing recorded as done",
     EX_CONFIG: "configuration, or this store is not the ledger it should be",
     EX_STOPPED: "stopped: rate limit or other declared stop",
-    EX_PERSON_NEEDED: "a person must act: exhausted, held, conflict, too late, superseded by an older schedule's window",
+    EX_PERSON_NEEDED: "a person must act: exhausted, held, conflict, too late, superseded by another schedule's window",
     EX_TIME_LIMIT: "time limit",
     EX_NOT_EXECUTABLE: "not executable",
     EX_NOT_FOUND: "not found",

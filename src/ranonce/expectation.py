@@ -176,6 +176,8 @@ def _place(starts: Sequence[int], start: int) -> int | None:
 def _gaps(era: Era, recorded: Sequence[int], gaps: list[range], strange: list[int]) -> None:
     """Walk along both rows of starts; where they part, look up where the recorded one stands among the wanted."""
     wanted = era.starts
+    if recorded == wanted:
+        return  # the ordinary case, and for ranges a comparison of three numbers
     done = 0  # so many of the wanted windows are dealt with
     coming = iter(recorded)
     while True:

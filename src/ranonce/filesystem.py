@@ -17,7 +17,21 @@ VOLATILE = {
     "aufs": "it is a container's own layer and gone with the container",
     "squashfs": "it is a read-only image",
 }
-NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gfs2", "ocfs2", "beegfs")
+NETWORK = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "gfs2",
+    "ocfs2",
+    "beegfs",
+)
 MOUNTS = "/proc/self/mountinfo"
 
 

@@ -100,7 +100,7 @@ class Ledger:
         if expected is None:
             raise NotThisLedger(
                 f"nothing says which ledger {url} should be.",
-                f"Set RANONCE_LEDGER={identity.ledger} if it is this one, or put `id` into [ledger] of the configuration.",
+                f"Set RANONCE_LEDGER={identity.ledger} if it is this one, or put its `id` into [ledger] of the file.",
             )
         if identity.ledger != expected:
             raise NotThisLedger(
@@ -131,7 +131,9 @@ class Ledger:
         jump = self.journal.clock_jump(seen, now) if self.journal else 0.0
         if abs(jump) > CLOCK_JUMP_SECONDS:
             way = "forward" if jump > 0 else "back, or stands still,"
-            self.warnings.append(f"this host's clock has gone {way} by {format_duration(abs(jump))} since its last event")
+            self.warnings.append(
+                f"this host's clock has gone {way} by {format_duration(abs(jump))} since its last event"
+            )
 
     def reopen(self, *, wait_seconds: float) -> Ledger:
         """Return the same ledger for another thread."""
@@ -322,9 +324,7 @@ class Ledger:
         versions = self.store.schedules(job)
         return Declared(versions[-1], schedule_of(versions[-1]), versions) if versions else None
 
-    def declare(
-        self, job: Job, every: Schedule, offset: int, *, now: float, change: bool
-    ) -> tuple[Declared, bool]:
+    def declare(self, job: Job, every: Schedule, offset: int, *, now: float, change: bool) -> tuple[Declared, bool]:
         """Record a job's schedule if it is new or, with `change`, differs; return it, and whether it was changed.
 
         Without `change` a schedule that contradicts the recorded one is refused (ConfigError).

@@ -276,7 +276,7 @@ class Refusal(Record):
 
 
 class Decision(Record):
-    """What follows from one snapshot and one request: everything to be written, or why not. Written whole or not at all.
+    """What follows from one snapshot and one request: all that is to be written, or why not. Written whole, or not.
 
     `lease` replaces the run's lease row; `drop_lease` removes it. `unchanged` are leases that the decision took to be
     over: the commit must find them as they were read. `guarded` is False where only facts are added that stay true
@@ -395,7 +395,9 @@ def _not_yet(run: Run, ask: Ask, move: str) -> Refusal | None:
     """Failed: its attempts may be used up, or its delay still run. Stopped: it may have named a time."""
     if move == RETRY:
         if run.failures >= ask.policy.max_attempts:
-            return Refusal("exhausted", f"{ask.key} failed {run.failures} times, and {ask.policy.max_attempts} is the limit")
+            return Refusal(
+                "exhausted", f"{ask.key} failed {run.failures} times, and {ask.policy.max_attempts} is the limit"
+            )
         until = (run.finished_at or run.started_at) + ask.policy.retry_delay
         if ask.now < until and ask.policy.retry_delay > 0:
             return Refusal("waiting", f"{ask.key} failed and waits before its next attempt", until=until)
@@ -634,9 +636,7 @@ def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool) -> Decisi
     event = _event(snap, after, verdict.outcome, reason=verdict.reason, data=data).replace(
         at=verdict.at, output=verdict.output
     )
-    return Decision(
-        SETTLE_LATE if late else SETTLE, run=after, drop_lease=True, events=(event,), gates=verdict.gates
-    )
+    return Decision(SETTLE_LATE if late else SETTLE, run=after, drop_lease=True, events=(event,), gates=verdict.gates)
 
 
 def reconciled(snap: Snapshot, held: Claim, max_attempts: int) -> Decision:
@@ -648,7 +648,9 @@ def reconciled(snap: Snapshot, held: Claim, max_attempts: int) -> Decision:
         verdict = Verdict(FAILED, snap.wall, reason="crashed")
         # The crash is counted already: this verdict only closes the attempt that looked into it.
         settled = _settle(snap, run.replace(failures=run.failures - 1), verdict, late=False)
-        return settled.replace(refusal=Refusal("exhausted", f"{held.key} crashed {run.failures} times; that was its limit"))
+        return settled.replace(
+            refusal=Refusal("exhausted", f"{held.key} crashed {run.failures} times; that was its limit")
+        )
     noted = _event(snap, run, "noted", reason="reconciled: it was not done")
     return Decision(EXTEND, run=run.replace(reconciling=False), events=(noted,))
 

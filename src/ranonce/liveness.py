@@ -119,12 +119,14 @@ def group_members(group: int) -> list[Process]:
 
 def group_exists(group: int) -> bool:
     """Tell whether the group has any member at all, living or zombie, visible or not."""
+    if group <= 1:
+        return False  # never a child of ours; and to kill(2) it would mean every process there is
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        return True  # but none that we may signal
     return True
 
 
@@ -308,7 +310,7 @@ def _living(story: dict[str, Any], *, count_ourselves: bool) -> tuple[Process | 
     itself released (a wrapper that serves several windows), and no witness that its own group still works.
     """
     hidden = False
-    if "child" in story:
+    if story.get("child_start") is not None:  # None: it died at its gate
         child, hidden = _still(story["child"], story["child_start"])
         if child is not None:
             return child, hidden

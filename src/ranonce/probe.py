@@ -20,7 +20,7 @@ from ranonce.timefmt import format_duration, format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ranonce.expectation import Expectation
     from ranonce.lifecycle import Event, Lease, Run, RunKey, ScheduleVersion, Sighting
@@ -68,7 +68,7 @@ class Job(Record):
     `starts` are the recorded windows of the span, `gaps` the numbers of expected windows without a run, `strange` the
     runs of windows that nobody expected. `runs` are the runs of the span that are more than plainly done, with others
     that they must be compared to; `whole`: they are all of the span. `events` are the notable ones, `stories` all
-    events of the windows that had more than one attempt. `backlog` counts what waits from before the span, `older` are
+    events of windows where those do not say what became of every attempt. `backlog` counts what waits from before the span, `older` are
     its runs where they are few; `future` are runs of windows that have not begun.
     """
 
@@ -80,7 +80,7 @@ class Job(Record):
     max_attempts: int
     overlap: str = "forbid"
     begins: float | None = None
-    starts: list[int] = []  # noqa: RUF012 - a record never changes its fields
+    starts: Sequence[int] = ()
     gaps: tuple[range, ...] = ()
     strange: tuple[Run, ...] = ()
     runs: tuple[Run, ...] = ()

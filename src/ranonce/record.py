@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self, dataclass_transform
+    from typing import Any, ClassVar, Self, dataclass_transform
 else:
 
     def dataclass_transform(**_: object):
@@ -21,8 +21,8 @@ else:
 class Record:
     """Base of every immutable value in the core. Fields are the annotations of the class itself, in order."""
 
-    _fields: tuple[str, ...] = ()
-    _defaults: dict[str, Any] = {}
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
@@ -33,7 +33,7 @@ class Record:
         def __init__(self, *values: object, **named: object) -> None:
             state = self.__dict__
             state.update(self._defaults)
-            state.update(zip(self._fields, values))
+            state.update(zip(self._fields, values, strict=False))
             state.update(named)
             if len(state) != len(self._fields) or len(values) > len(self._fields):
                 self._refuse(values, named)

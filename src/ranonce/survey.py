@@ -6,7 +6,7 @@ index, and whole runs only where there is something to compare.
 
 from __future__ import annotations
 
-from ranonce.doubles import REPEATED
+from ranonce.doubles import ENDED, REPEATED
 from ranonce.errors import UsageError
 from ranonce.expectation import Expectation, schedule_of
 from ranonce.lifecycle import RUNNING, UNKNOWN, ScheduleVersion, Sighting
@@ -18,13 +18,14 @@ from ranonce.windows import Schedule
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ranonce.jobspec import JobSpec
-    from ranonce.lifecycle import Event, Run
+    from ranonce.lifecycle import Event, Run, RunKey
     from ranonce.stores.base import Job as Recorded
     from ranonce.stores.base import Outline, Store
 
 #: A window that begins later than this after the present is no early trigger, but another clock. Seconds.
 FUTURE_AFTER = 300
 FAR = 1 << 62
+FEW = 20
 #: Older runs that wait are named one by one up to so many a job; beyond, they are counted.
 NAMED_BACKLOG = 20
 
@@ -86,7 +87,7 @@ class Survey:
         outline = store.outline(name, since, until)
         gaps, odd = job.expectation.gaps(outline.starts)
         events = store.notable_events(name, since, until)
-        runs = [] if outline.plain else store.notable(name, since, until)
+        runs = self._notable(name, outline.notable)
         claims = self._claims(name, runs, since)
         whole = job.overlap == "forbid" and not self._in_turn(outline, claims)
         runs = store.runs(name, since, until) if whole else self._with_named(name, runs, events)
@@ -99,7 +100,7 @@ class Survey:
             runs=tuple(runs),
             whole=whole,
             events=tuple(events),
-            stories=tuple(self._stories(name, runs)),
+            stories=tuple(self._stories(name, runs, events)),
             claims=tuple(claims),
             backlog=tuple(backlog),
             older=tuple(store.unfinished(name, since, NAMED_BACKLOG)) if backlog and few else (),
@@ -157,6 +158,12 @@ class Survey:
             return False
         return all(outline.latest is None or outline.latest <= claimed.run.started_at for claimed in claims)
 
+    def _notable(self, name: str, starts: list[int]) -> list[Run]:
+        """Return the notable runs: one by one where they are few, else all between the first and the last."""
+        if len(starts) > FEW:
+            return self.store.notable(name, min(starts), max(starts) + 1)
+        return [run for start in dict.fromkeys(starts) for run in self.store.runs(name, start, start + 1)]
+
     def _with_named(self, name: str, runs: list[Run], events: list[Event]) -> list[Run]:
         """Return the runs with those whose version must be known, because a trigger came again and named one."""
         known = {run.key for run in runs}
@@ -176,10 +183,16 @@ class Survey:
         misnamed = (run for run in runs if run.window_start not in odd and not _is_window(job, run))
         return [*found, *misnamed]
 
-    def _stories(self, name: str, runs: list[Run]) -> list[Event]:
-        """Return all events of the windows that had more than one attempt."""
-        again = {run.window_start for run in runs if run.attempt > 1}
-        return [event for start in sorted(again) for event in self.store.events(name, start, start + 1)]
+    def _stories(self, name: str, runs: list[Run], events: list[Event]) -> list[Event]:
+        """Return all events of the windows where the notable ones do not say what became of every earlier attempt."""
+        told: dict[RunKey, set[int]] = {}
+        for event in events:
+            if event.event in ENDED:
+                told.setdefault(event.key, set()).add(event.attempt)
+            elif event.event == "rerun":
+                told.setdefault(event.key, set()).add(event.attempt - 1)
+        unclear = {run.window_start for run in runs if run.attempt > 1 and len(told.get(run.key, ())) < run.attempt - 1}
+        return [event for start in sorted(unclear) for event in self.store.events(name, start, start + 1)]
 
 
 def described(name: str, spec: JobSpec | None, recorded: Recorded | None, versions: tuple[ScheduleVersion, ...]) -> Job:

@@ -152,4 +152,3 @@ def _as_instants(slots: Sequence[int], offset: int) -> Sequence[int]:
     if isinstance(slots, range):
         return range(slots.start - offset, slots.stop - offset, slots.step)
     return [slot - offset for slot in slots]
-

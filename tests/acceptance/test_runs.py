@@ -174,7 +174,7 @@ def test_a_background_process_can_be_ended_with_its_command(world):
 
 
 def test_a_daemon_that_left_the_group_blocks_nothing(world):
-    ran = world.run(sh='setsid sh -c \'echo $$ > "$PIDS/daemon"; exec sleep 60\' > /dev/null 2>&1 & exit 0')
+    ran = world.run(sh="setsid sh -c 'echo $$ > \"$PIDS/daemon\"; exec sleep 60' > /dev/null 2>&1 & exit 0")
     daemon = int(wait_until(lambda: (world.pids / "daemon").exists() and (world.pids / "daemon").read_text().strip()))
     assert ran.said() == (0, "done", None)
     assert world.run().said() == (0, "skipped", "done")

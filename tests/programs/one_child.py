@@ -32,7 +32,8 @@ def told(ending: Ending | SpawnFailed) -> dict[str, object]:
     return {
         **ending.as_dict(),
         "leftovers": [left.as_dict() for left in ending.leftovers],
-        "output": kept and {"head": kept.head.decode("latin-1"), "tail": kept.tail.decode("latin-1"), "total": kept.total},
+        "output": kept
+        and {"head": kept.head.decode("latin-1"), "tail": kept.tail.decode("latin-1"), "total": kept.total},
         "peak_kib": peak_kib(),
     }
 

@@ -73,19 +73,28 @@ def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, 
         raise ConfigError(f"{spec.store!r} cannot be kept.", "Name a file: --store sqlite:////absolute/path.")
     expected = spec.ledger_id or known_ledger(states, spec.store)
     if os.path.lexists(path):
-        found = open_store(spec.store, wait_seconds=spec.store_wait).identity().ledger
-        if expected not in (None, found):
-            raise NotThisLedger(
-                f"the store {spec.store} is ledger {found}, and {expected} is expected there.",
-                "Nothing was changed. Restore the right ledger, or name another store.",
-            )
-        return found, False
+        return _found(spec, expected), False
     if expected is not None:
         raise NotThisLedger(
             f"the ledger {expected} was at {spec.store}, and it is gone.",
             "Nothing was created, since finished windows would run again. Restore it, or name another store.",
         )
-    return _create(path, accept_volatile), True
+    try:
+        return _create(path, accept_volatile), True
+    except NotThisLedger:
+        if not os.path.lexists(path):
+            raise
+        return _found(spec, expected), False  # another `init` was faster
+
+
+def _found(spec: LedgerSpec, expected: str | None) -> str:
+    found = open_store(spec.store, wait_seconds=spec.store_wait).identity().ledger
+    if expected not in (None, found):
+        raise NotThisLedger(
+            f"the store {spec.store} is ledger {found}, and {expected} is expected there.",
+            "Nothing was changed. Restore the right ledger, or name another store.",
+        )
+    return found
 
 
 def _create(path: str, accept_volatile: bool) -> str:

@@ -212,9 +212,7 @@ class _Invocation:
                 trigger="catch-up",
                 chosen_by="catch-up",
             )
-            for found in earlier_windows(
-                self.ledger, self.spec, declared, before=current.window.start, now=self.now
-            )
+            for found in earlier_windows(self.ledger, self.spec, declared, before=current.window.start, now=self.now)
         ]
 
 
@@ -243,5 +241,3 @@ def _digest(path: str | None) -> str | None:
     except OSError as error:
         raise UsageError(f"--input {path!r} cannot be read: {error.strerror}.", "Nothing was run.") from error
     return digest.hexdigest()
-
-

@@ -40,7 +40,9 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Hand the stop over to the wrapper of this attempt."""
     owner, reason = environ.get("RANONCE_OWNER"), parsed.get("reason")
     if not owner:
-        raise UsageError("this is not inside a job (RANONCE_OWNER is not set).", "Call it from a command of ranonce run.")
+        raise UsageError(
+            "this is not inside a job (RANONCE_OWNER is not set).", "Call it from a command of ranonce run."
+        )
     if reason is None:
         raise UsageError("a stop needs a reason.", "Write: ranonce stop --reason TEXT [--retry-after TIME]")
     resume_at = _resume_at(parsed.get("retry-after"))

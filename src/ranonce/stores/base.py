@@ -19,7 +19,7 @@ from ranonce.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Protocol, Self
 
     from ranonce.lifecycle import Decision, Done, Event, Gate, Held, Run, RunKey, ScheduleVersion, Snapshot
@@ -61,15 +61,16 @@ class Job(Record):
 
 
 class Outline(Record):
-    """The runs of a span, in outline: enough to know that nothing about them is notable.
+    """The runs of a span, in outline: which of them need no closer look.
 
-    `starts` are the starts of their windows, ascending. `plain`: all are done at the first attempt, in time, without
-    another input. `in_turn`: no two of them worked at the same time, as far as their own records say (False: look
-    closer). `latest` is the last instant at which one of them began or ended.
+    `starts` are the starts of their windows, ascending, as a range where they are evenly spaced. `notable` are those
+    of the runs that are more than done at the first attempt, in time and without another input. `in_turn`: no two of
+    them worked at the same time, as far as their own records say (False: look closer). `latest` is the last instant
+    at which one of them began or ended.
     """
 
-    starts: list[int]
-    plain: bool
+    starts: Sequence[int]
+    notable: list[int]
     in_turn: bool
     latest: float | None
 
@@ -137,7 +138,7 @@ class Store(Protocol):
         """Return the runs whose window starts in [since, until), in outline."""
 
     def notable(self, job: str, since: int, until: int) -> list[Run]:
-        """Return the runs of the same span that are not plain, in order of the window."""
+        """Return the runs of a span that are notable (see `Outline`), in order of the window."""
 
     def backlog(self, job: str, before: int, max_attempts: int, now: float) -> list[Backlog]:
         """Return how many failed, stopped and held runs there are whose window starts before an instant."""
@@ -146,7 +147,7 @@ class Store(Protocol):
         """Return the newest of the runs that `backlog` counts, newest first."""
 
     def last_started_end(self, job: str, schedule: int, before: float) -> int | None:
-        """Return the latest end of a window started under this schedule version or a newer one that began by `before`."""
+        """Return the latest end of a window begun by `before` and started under this schedule version or later."""
 
     def events(self, job: str, since: int, until: int) -> Iterable[Event]:
         """Return the events of windows that start in [since, until), in order of their numbers, without output."""

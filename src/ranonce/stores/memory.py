@@ -9,7 +9,21 @@ import json
 import threading
 import time
 
-from ranonce.lifecycle import Done, DONE, FAILED, HELD, STOPPED, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot
+from ranonce.lifecycle import (
+    DONE,
+    FAILED,
+    HELD,
+    STOPPED,
+    Done,
+    Event,
+    Gate,
+    Held,
+    Lease,
+    Run,
+    RunKey,
+    ScheduleVersion,
+    Snapshot,
+)
 from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
 
 TYPE_CHECKING = False
@@ -103,7 +117,9 @@ class MemoryStore:
             if gate.name not in self._gates or gate.until > self._gates[gate.name].until:
                 self._gates[gate.name] = gate
         written = tuple(
-            event.replace(seq=len(self._events) + number, at=round(event.at, 3), data=json.loads(json.dumps(event.data)))
+            event.replace(
+                seq=len(self._events) + number, at=round(event.at, 3), data=json.loads(json.dumps(event.data))
+            )
             for number, event in enumerate(decision.events, 1)
         )
         self._events.extend(written)
@@ -154,7 +170,7 @@ class MemoryStore:
         times = [at for run in runs for at in (run.started_at, run.finished_at or run.started_at)]
         return Outline(
             [run.window_start for run in runs],
-            all(map(_plain, runs)),
+            [run.window_start for run in runs if not _plain(run)],
             times == sorted(times),
             max(times, default=None),
         )
@@ -178,9 +194,7 @@ class MemoryStore:
         return self._unfinished(job, before)[::-1][:limit]
 
     def last_started_end(self, job: str, schedule: int, before: float) -> int | None:
-        ends = [
-            run.window_end for run in self._of(job) if run.schedule >= schedule and run.window_start <= int(before)
-        ]
+        ends = [run.window_end for run in self._of(job) if run.schedule >= schedule and run.window_start <= int(before)]
         return max(ends, default=None)
 
     def events(self, job: str, since: int, until: int) -> list[Event]:

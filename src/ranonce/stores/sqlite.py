@@ -9,11 +9,13 @@ except by `create`.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import sqlite3
 import stat
 import time
 from datetime import datetime
+from functools import lru_cache
 
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
 from ranonce.failpoints import failpoint
@@ -320,15 +322,14 @@ class SqliteStore:
         return _run(rows[0]) if rows else None
 
     def outline(self, job: str, since: int, until: int) -> Outline:
-        starts, plain, times = self._all("outline", job, since, until)[0]
+        starts, notable, began, ended = self._all("outline", job, since, until)[0]
         if starts is None:
-            return Outline([], True, True, None)
+            return Outline(range(0), [], True, None)
         # Instants are text of one width here, so they sort as they are: nothing needs to be parsed to compare them.
-        instants = times.split(",")
-        ordered = sorted(instants)
-        return Outline(
-            sorted(map(int, starts.split(","))), bool(plain), instants == ordered, _read(ordered[-1])
-        )
+        begins, ends = began.split(","), ended.split(",")
+        in_turn = all(map(operator.le, ends, begins[1:]))
+        latest = max(begins[-1], ends[-1]) if in_turn else max(*begins, *ends)
+        return Outline(_starts(starts), json.loads(f"[{notable or ''}]"), in_turn, _read(latest))
 
     def notable(self, job: str, since: int, until: int) -> list[Run]:
         return [_run(row) for row in self._all("notable", job, since, until)]
@@ -505,6 +506,20 @@ def _instant(text: str | None) -> float | None:
 def _read(text: str) -> float:
     """Read an instant in that form: half the work of `parse_instant`, which takes every form."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def _starts(text: str) -> Sequence[int]:
+    """Return starts from the text that lists them: a range where they are evenly spaced, without reading each."""
+    first, last, count = int(text.partition(",")[0]), int(text.rpartition(",")[2]), text.count(",") + 1
+    step = (last - first) // (count - 1) if count > 1 else 1
+    if step > 0 and text == _listed(first, step, count):
+        return range(first, last + 1, step)
+    return sorted(json.loads(f"[{text}]"))
+
+
+@lru_cache(maxsize=8)
+def _listed(first: int, step: int, count: int) -> str:
+    return ",".join(map(str, range(first, first + step * count, step)))
 
 
 def _run(row: Sequence[Any]) -> Run:

@@ -137,11 +137,13 @@ FROM runs WHERE job = ? AND window_start < ? AND status = 'done'
 ORDER BY window_start DESC, "window" DESC, input DESC LIMIT 1;
 
 -- name: outline
--- The runs of a span in one row: starts of windows, whether all are plain, and when each began and ended. One long
--- text costs a tenth of a row each.
+-- The runs of a span in one row: the starts of windows, those of runs that are not plain, when each began and when it
+-- ended. One long text costs a fraction of so many rows.
 SELECT group_concat(window_start),
-       min(status = 'done' AND attempt = 1 AND late = 0 AND input = ''),
-       group_concat(started_at || ',' || coalesce(finished_at, started_at))
+       group_concat(CASE WHEN status = 'done' AND attempt = 1 AND late = 0 AND input = '' THEN NULL
+                         ELSE window_start END),
+       group_concat(started_at),
+       group_concat(coalesce(finished_at, started_at))
 FROM runs WHERE job = ? AND window_start >= ? AND window_start < ?;
 
 -- name: backlog
@@ -156,7 +158,7 @@ GROUP BY 1, 2, 3;
 -- The newest of them.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
        triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
-FROM runs
+FROM runs INDEXED BY runs_unfinished
 WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held')
 ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
 
