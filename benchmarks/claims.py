@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from benchmarks import peers
 from benchmarks.measure import A_SECOND, PERCENT_OF_A_CORE, Line, Sizes, Skipped, beside, in_turn, subfolder, within
@@ -22,6 +22,7 @@ FIRST_START = 946_684_800  # 2000-01-01T00:00:00Z: room for a million windows
 HOUR = 3600
 LEASE_SECONDS = 300.0  # the default
 LIVE_CLAIMS = 1_000
+NO_DBOS = "the package dbos is not installed"
 
 
 class Work:
@@ -108,7 +109,8 @@ class RawLoop:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute(
-            "CREATE TABLE runs (key TEXT PRIMARY KEY, status TEXT, owner TEXT, started REAL, finished REAL) WITHOUT ROWID"
+            "CREATE TABLE runs (key TEXT PRIMARY KEY, status TEXT, owner TEXT, started REAL, finished REAL)"
+            " WITHOUT ROWID"
         )
         self._next = FIRST_START
 
@@ -143,15 +145,15 @@ def claim_and_finish(folder: str, sizes: Sizes) -> Iterator[Line]:
     ours, raw = _both(folder)
     rates = in_turn(sizes.rounds, lambda: ours.claim_and_finish(sizes.runs), lambda: raw.claim_and_finish(sizes.runs))
     # Messages for the outbox come in a later version; then one is written here, too.
-    yield beside("claim + finish with events, no message yet", A_SECOND, *rates, at_least=0.75)
-    yield from _with_peer(
-        "claim + finish, beside DBOS on SQLite",
-        lambda: ours.claim_and_finish(sizes.peer_runs),
-        lambda: peers.dbos_runs(sizes.peer_runs),
-        5,
-        folder,
-        sizes,
-    )
+    yield beside("claim + finish with events (no message yet)", A_SECOND, *rates, at_least=0.75)
+    name = "claim + finish, beside DBOS on SQLite"
+    if not peers.has_dbos():
+        yield Skipped(name, NO_DBOS)
+        return
+    with peers.Dbos(os.path.join(folder, "dbos.db")) as dbos:
+        runs = sizes.peer_runs
+        rates = in_turn(sizes.rounds, lambda: ours.claim_and_finish(runs), lambda: dbos.claim_and_finish(runs))
+    yield beside(name, A_SECOND, *rates, at_least=5)
 
 
 def duplicate_check(folder: str, sizes: Sizes) -> Iterator[Line]:
@@ -159,14 +161,14 @@ def duplicate_check(folder: str, sizes: Sizes) -> Iterator[Line]:
     ours, raw = _both(folder)
     rates = in_turn(sizes.rounds, lambda: ours.check_again(sizes.checks), lambda: raw.check_again(sizes.checks))
     yield beside("duplicate check, no skip recorded", A_SECOND, *rates, at_least=0.4)
-    yield from _with_peer(
-        "duplicate check, beside DBOS on SQLite",
-        lambda: ours.check_again(sizes.checks),
-        lambda: peers.dbos_duplicates(sizes.peer_runs),
-        20,
-        folder,
-        sizes,
-    )
+    name = "duplicate check, beside DBOS on SQLite"
+    if not peers.has_dbos():
+        yield Skipped(name, NO_DBOS)
+        return
+    with peers.Dbos(os.path.join(folder, "dbos.db")) as dbos:
+        checks = sizes.peer_runs
+        rates = in_turn(sizes.rounds, lambda: ours.check_again(checks), lambda: dbos.check_again(checks))
+    yield beside(name, A_SECOND, *rates, at_least=20)
 
 
 def heartbeat(folder: str, sizes: Sizes) -> Iterator[Line]:
@@ -194,14 +196,3 @@ def heartbeat(folder: str, sizes: Sizes) -> Iterator[Line]:
 def _both(folder: str) -> tuple[Work, RawLoop]:
     home, state = subfolder(folder, "ledger"), subfolder(folder, "state")
     return Work(os.path.join(home, "ledger.db"), state), RawLoop(os.path.join(folder, "raw.db"))
-
-
-def _with_peer(
-    name: str, ours: Callable[[], float], its: Callable[[], float], times: float, folder: str, sizes: Sizes
-) -> Iterator[Line]:
-    if not peers.has_dbos():
-        yield Skipped(name, "the package dbos is not installed")
-        return
-    with peers.dbos_on_sqlite(os.path.join(folder, "dbos.db")):
-        rates = in_turn(sizes.rounds, ours, its)
-    yield beside(name, A_SECOND, *rates, at_least=times)

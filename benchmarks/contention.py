@@ -22,18 +22,18 @@ ALONE = 0.4  # of the time that many get, for one process alone: it needs less t
 
 @dataclass
 class Tally:
-    """What one process has done: runs, its seconds for them, its longest transaction, and how often it got no answer."""
+    """What one process has done: runs, its seconds for them, its longest transaction, and how often no answer came."""
 
     runs: int = 0
     seconds: float = 0.0
     longest: float = 0.0
     errors: int = 0
 
-    def timed(self, transaction: Callable[[], Any]) -> Any:
+    def timed(self, transaction: Callable[..., Any], *values: object) -> Any:
         """Do one transaction and note how long it took, its wait included."""
         began = time.perf_counter()
         try:
-            return transaction()
+            return transaction(*values)
         except (StoreUnavailable, sqlite3.OperationalError):
             self.errors += 1
             return None
@@ -47,11 +47,9 @@ def ledger_writer(folder: str, job: str, seconds: float, begin: Any, tally: Tall
     begin.wait()
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
-        ask = work.ask()
-        claim = tally.timed(lambda ask=ask: work.ledger.claim(ask))  # type: ignore[misc]
+        claim = tally.timed(work.ledger.claim, work.ask())
         if isinstance(claim, Claim):
-            verdict = Verdict(DONE, time.time(), exit=0)
-            tally.timed(lambda claim=claim, verdict=verdict: work.ledger.finish(claim, verdict))  # type: ignore[misc]
+            tally.timed(work.ledger.finish, claim, Verdict(DONE, time.time(), exit=0))
             tally.runs += 1
     tally.seconds = time.perf_counter() - began
 
@@ -62,17 +60,17 @@ def plain_writer(folder: str, job: str, seconds: float, begin: Any, tally: Tally
     db = sqlite3.connect(os.path.join(folder, "plain.db"), isolation_level=None, timeout=30)
     db.execute("PRAGMA synchronous = FULL")
 
-    def write(statement: str, values: tuple[object, ...]) -> None:
+    def write(statement: str, key: str) -> None:
         db.execute("BEGIN IMMEDIATE")
-        db.execute(statement, values)
+        db.execute(statement, (key,))
         db.execute("COMMIT")
 
     begin.wait()
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
         key = f"{job}:{tally.runs}"
-        tally.timed(lambda key=key: write("INSERT INTO runs VALUES (?, 'running')", (key,)))  # type: ignore[misc]
-        tally.timed(lambda key=key: write("UPDATE runs SET status = 'done' WHERE key = ?", (key,)))  # type: ignore[misc]
+        tally.timed(write, "INSERT INTO runs VALUES (?, 'running')", key)
+        tally.timed(write, "UPDATE runs SET status = 'done' WHERE key = ?", key)
         tally.runs += 1
     tally.seconds = time.perf_counter() - began
 

@@ -1,9 +1,11 @@
 """The documentation is true: its commands are run, its configuration is read, its links lead somewhere.
 
 A block fenced as `console` holds commands after `$ ` (continued after `> `) and what they print, on a terminal as a
-reader has one. `…` or `...` stands for anything within a line, and alone on a line for any lines. The blocks of one
-page are one session, in a home folder and a `/usr/local/bin` of its own. What the reader need not see (the night that
-passes) stands between them as `<!-- $ command -->`. What cannot be run is fenced as `text`.
+reader has one. `…` or `...` stands for anything within a line, and alone on a line for any lines; columns may be as
+wide as they like. The blocks of one
+page are one session, in a home folder and a `/usr/local/bin` of its own. What the reader need not see stands between
+them: `<!-- $ command -->` is run too, and `<!-- clock: INSTANT -->` is the `--now` of the commands that follow, so that
+a page can tell of several nights. What cannot be run is fenced as `text`.
 """
 
 from __future__ import annotations
@@ -28,12 +30,30 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
-UNSEEN = re.compile(r"^<!-- \$ (?P<command>.*) -->$", re.MULTILINE)
+UNSEEN = re.compile(r"^<!-- (?:\$ (?P<command>.*)|clock: (?P<clock>\S+)) -->$", re.MULTILINE)
 LANGUAGES = {"console", "text", "toml", "json", "mermaid", "yaml", "sql"}
 #: Folders that a page may name and that are another place in its world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|home/you|srv)\b)")
+CLOCK = "/srv/clock"
 MARK = "\x1e"
 SESSION_SECONDS = 60.0
+
+
+#: The program as the pages have it: a disk that forgets is accepted, since tests may have no other, and the page's
+#: clock is put in place of the real one.
+WRAPPER = """\
+command=$1
+[ $# -gt 0 ] && shift
+case "$command" in
+init) set -- --accept-volatile "$@" ;;
+add | run | probe | status | show)
+    case " $*" in
+    *" --now"*) ;;
+    *) [ -e "{clock}" ] && set -- --now "$(cat "{clock}")" "$@" ;;
+    esac ;;
+esac
+exec "{ranonce}" "$command" "$@"
+"""
 
 
 class Block(NamedTuple):
@@ -58,7 +78,10 @@ def blocks(page: Path) -> list[Block]:
 
 def commands(page: Path) -> list[Command]:
     text = page.read_text(encoding="utf-8")
-    found = [Command(match["command"], [], text.count("\n", 0, match.start()) + 1) for match in UNSEEN.finditer(text)]
+    found = [
+        Command(match["command"] or f"echo {match['clock']} > {CLOCK}", [], text.count("\n", 0, match.start()) + 1)
+        for match in UNSEEN.finditer(text)
+    ]
     for block in blocks(page):
         if block.language != "console":
             continue
@@ -74,14 +97,18 @@ def commands(page: Path) -> list[Command]:
 
 
 def pattern(expected: list[str]) -> str:
-    """Return the regular expression for the lines a command should print."""
+    """Return the regular expression for the lines a command should print, in single spaces."""
     lines = []
     for line in expected:
         if line.strip() in ("…", "..."):
             lines.append(r"(?:[^\n]*\n)*")
         else:
-            lines.append(re.sub(r"…|(?:\\\.){3}", r"[^\\n]*", re.escape(line.rstrip())) + r"[ ]*\n")
+            lines.append(re.sub(r"…|(?:\\\.){3}", r"[^\\n]*", re.escape(single_spaced(line))) + r"\n")
     return "".join(lines)
+
+
+def single_spaced(text: str) -> str:
+    return re.sub(r" +$", "", re.sub(r" +", " ", text), flags=re.MULTILINE)
 
 
 class World:
@@ -98,10 +125,7 @@ class World:
         (root / "srv").mkdir()
         self.ranonce = Path(sys.executable).with_name("ranonce")
         assert self.ranonce.exists(), "the package is installed beside this Python"
-        self._program(
-            programs / "ranonce",  # tests may have to run on a volatile disk, which `init` refuses
-            f'case "$1" in init) shift; set -- init --accept-volatile "$@";; esac\nexec "{self.ranonce}" "$@"',
-        )
+        self._program(programs / "ranonce", WRAPPER.format(clock=f"{root}{CLOCK}", ranonce=self.ranonce))
         work = "import time; time.sleep(3); print('1342 files saved')"
         self._program(programs / "backup.sh", f'exec "{sys.executable}" -c "{work}"')
         self._program(programs / "report.sh", f"""echo '{{"date": "2026-11-09"}}' > {root}/srv/report.json""")
@@ -180,7 +204,7 @@ def test_commands_print_what_the_page_says(name: str, tmp_path: Path) -> None:
         + "\n".join(command.expected)
         + f"\n--- it is\n{was}"
         for command, was in zip(page, printed, strict=True)
-        if not re.fullmatch(pattern(command.expected), was)
+        if not re.fullmatch(pattern(command.expected), single_spaced(was))
     ]
     assert not wrong, "\n\n".join(wrong)
 

@@ -445,9 +445,9 @@ def test_an_examiner_inside_the_recorded_group_is_no_witness_of_it(folder, sleep
     """What is left of a job starts the job again: it must not wait for itself."""
     code = (
         "import os, signal, sys; from ranonce.liveness import *\n"
-        "print(flush=True)\n"
         "if os.fork() == 0:\n"  # the examiner; its parent, the leader, is killed
-        "    sys.stdin.readline(); print(examine(sys.argv[1], sys.argv[2], this_host()).state, flush=True)\n"
+        "    print(flush=True); sys.stdin.readline()\n"
+        "    print(examine(sys.argv[1], sys.argv[2], this_host()).state, flush=True)\n"
         "else: signal.pause()"
     )
     leader = sleeper(sys.executable, "-c", code, folder, OWNER)

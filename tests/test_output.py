@@ -45,6 +45,10 @@ def wrap(folder: Path, script: str, *, shell: str = "", **options: Any) -> tuple
     return [*PROGRAM, asked], report
 
 
+def await_ending(report: Path, seconds: float = 20) -> None:
+    wait_until(lambda: report.exists() and (text := report.read_text()).endswith("\n") and '"ended"' in text, seconds)
+
+
 def ending_of(report: Path) -> dict[str, Any]:
     return next(line["ended"] for line in map(json.loads, report.read_text().splitlines()) if "ended" in line)
 
@@ -192,7 +196,7 @@ def test_a_stuck_reader_does_not_keep_the_time_limit_from_its_work(tmp_path):
     command, report = wrap(tmp_path, "yes", timeout=0.3, stuck=0.3)
     process = subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE)
     began = time.monotonic()
-    wait_until(lambda: report.exists() and '"ended"' in report.read_text())
+    await_ending(report)
     assert time.monotonic() - began < 3
     ending = ending_of(report)
     assert (ending["signal"], ending["timed_out"]) == (signal.SIGTERM, True)
@@ -204,7 +208,7 @@ def test_a_stuck_reader_does_not_keep_a_stop_from_its_work(tmp_path):
     process = subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE)
     wait_until(lambda: report.exists() and '"pid"' in report.read_text())
     os.kill(process.pid, signal.SIGTERM)
-    wait_until(lambda: '"ended"' in report.read_text(), 5)
+    await_ending(report, 5)
     assert ending_of(report)["stopped_by"] == signal.SIGTERM
     process.communicate()
 
@@ -213,7 +217,7 @@ def test_the_end_of_the_output_is_kept_even_when_our_reader_is_stuck(tmp_path):
     size = 64 * 1024 + 40_000  # fills our pipe, and some of the child's
     command, report = wrap(tmp_path, f"head -c {size} /dev/zero; printf end", stuck=0.3)
     process = subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE)
-    wait_until(lambda: report.exists() and '"ended"' in report.read_text())
+    await_ending(report)
     kept = ending_of(report)["output"]
     assert (kept["total"], kept["tail"][-3:]) == (size + 3, "end")
     process.communicate()
@@ -228,7 +232,7 @@ def test_a_daemon_that_holds_the_output_open_is_listened_to_for_a_bounded_time(t
     command, report = wrap(tmp_path, script, hold=0.2)
     began = time.monotonic()
     process = subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE)
-    wait_until(lambda: report.exists() and '"ended"' in report.read_text())
+    await_ending(report)
     assert time.monotonic() - began < 3
     ending = ending_of(report)
     assert (ending["exit"], ending["leftovers"], ending["output"]["head"]) == (0, [], "ok\n")

@@ -60,7 +60,7 @@ def _unfinished(ledger: Ledger, spec: JobSpec, *, before: int, now: float) -> It
             yield run
         if run.status == FAILED and run.failures < spec.max_attempts:
             ended = run.finished_at or run.started_at
-            if ended + spec.retry_delay <= now:
+            if spec.retry_delay == 0 or ended + spec.retry_delay <= now:
                 yield run
     for held in ledger.store.leases(spec.name):
         if held.window_start < before and ledger.situation(held.key, held.window_start) == ZOMBIE:

@@ -49,21 +49,24 @@ def kubernetes_fires(rule: CronRule, zone: Zone, since: int, until: int) -> list
     until = min(until, INSTANTS_END - 2 * DAY)  # room for local times east of UTC
     lookback = _NEAR if len(rule.months) == 12 else _LEAP
     fires: list[int] = []
-    done, leapt = since, FIRST_INSTANT
+    done, last = since, FIRST_INSTANT - 1
     for change in zone.changes(max(since - lookback, FIRST_INSTANT), until + _NEAR):
-        # The walk is followed from the local midnight a day before the change to the one two days after it.
+        # The walk is followed from the local midnight a day before the change to the one two days after it, and on
+        # to the fire that comes next, however far.
         before, after = zone.offset(change - 1), zone.offset(change)
         begin = (change + before) // DAY * DAY - DAY - before
         end = (change + after) // DAY * DAY + 2 * DAY - after
+        if date.fromordinal((change + after) // DAY + ORDINAL_OF_1970).day == 1:
+            end += 31 * DAY  # every walk out of this month starts at its first midnight, which may be missing
         if done < begin:
             fires.extend(every_pass(zone, rule.slots, done, min(begin, until)))
-        walk = _Walk(rule, zone, max(begin, leapt), until)
-        leapt = walk.next_fire()
-        while leapt < end and leapt < until:
-            if leapt >= since:
-                fires.append(leapt)
-            leapt = walk.next_fire()
-        done = max(done, leapt)
+        walk = _Walk(rule, zone, max(begin, last + 1), until)
+        last = begin
+        while last < end and last < until:
+            last = walk.next_fire()
+            if since <= last < until:
+                fires.append(last)
+        done = max(done, last + 1)
     if done < until:
         fires.extend(every_pass(zone, rule.slots, done, until))
     return fires

@@ -43,8 +43,10 @@ class Expectation:
         self.versions = tuple(versions)
         self.eras: list[Era] = []
         self.total = 0
-        for version, begin, end in _spans(self.versions, since, until):
-            starts = _expected(version.every, version.tz, version.dialect, begin, end)
+        for version, begin, end, followed in _spans(self.versions, since, until):
+            starts = _expected(*_rule(version), begin, end)
+            if followed and starts and schedule_of(version).window_at(starts[-1]).end > end:
+                starts = starts[:-1]  # the next version began in the middle of it, so it was never to run
             self.eras.append(Era(version, schedule_of(version), begin, end, starts, self.total))
             self.total += len(starts)
 
@@ -85,12 +87,13 @@ class Expectation:
         strange.extend(recorded[at:])
         return gaps, strange
 
-    def due_by(self, now: float, late_after: float) -> int:
-        """Return how many windows are due at an instant: one that has not run is missing from then on."""
-        count = 0
+    def due_by(self, now: float, late_after: float) -> list[range]:
+        """Return the numbers of the windows that are due at an instant: those that have not run are missing."""
+        parts = []
         for era in self.eras:
-            count += _due_count(*_rule(era.version), era.version.offset, late_after, era.since, era.until, now)
-        return count
+            count = _due_count(*_rule(era.version), era.version.offset, late_after, era.since, era.until, now)
+            parts.append(range(era.first, era.first + min(count, len(era.starts))))
+        return [part for part in parts if part]
 
     def due(self, number: int, late_after: float) -> float:
         """Return the instant from which the window with this number is missing."""
@@ -114,14 +117,16 @@ def schedule_of(version: ScheduleVersion) -> Schedule:
     return _schedule(version.every, version.tz, version.dialect)
 
 
-def _spans(versions: tuple[ScheduleVersion, ...], since: int, until: int) -> list[tuple[ScheduleVersion, int, int]]:
-    """Return the part of the span that each version judges, in order of time."""
+def _spans(
+    versions: tuple[ScheduleVersion, ...], since: int, until: int
+) -> list[tuple[ScheduleVersion, int, int, bool]]:
+    """Return the part of the span that each version judges, in order of time; and whether another one ends it."""
     spans = []
     end = until
     for version in reversed(versions):
         begin = since if version.valid_from is None else max(since, version.valid_from)
         if begin < end:
-            spans.append((version, begin, end))
+            spans.append((version, begin, end, end < until))
             end = begin
     return spans[::-1]
 

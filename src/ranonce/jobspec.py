@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from ranonce.errors import ConfigError, RanonceError, UsageError
+from ranonce.names import shown_path
 from ranonce.record import Record
 from ranonce.storeurl import expand_home
 from ranonce.timefmt import shown
@@ -190,7 +191,7 @@ def resolve_version(spec: JobSpec, base_folder: str) -> str | None:
                 digest.update(block)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"The version of job {spec.name} comes from {shown(path)}, which cannot be read: "
+            f"The version of job {spec.name} comes from {shown_path(path)}, which cannot be read: "
             f"{getattr(error, 'strerror', None) or error}.",
             "Put the file there, or change the job's version.",
         ) from None

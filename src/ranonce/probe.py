@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from itertools import product
 
 from ranonce import doubles
 from ranonce.expectation import schedule_of, version_at
 from ranonce.findings import RANGE_FROM, Finding, in_order, in_ranges
-from ranonce.lifecycle import DONE, FAILED, HELD, RUNNING, STOPPED, UNKNOWN
+from ranonce.lifecycle import FAILED, HELD, STOPPED, UNKNOWN
 from ranonce.record import Record
 from ranonce.standing import STUCK_AFTER_WINDOWS, attempts_left, holder, how_it_ended, stuck
 from ranonce.timefmt import format_duration, format_instant
@@ -68,8 +69,8 @@ class Job(Record):
     `starts` are the recorded windows of the span, `gaps` the numbers of expected windows without a run, `strange` the
     runs of windows that nobody expected. `runs` are the runs of the span that are more than plainly done, with others
     that they must be compared to; `whole`: they are all of the span. `events` are the notable ones, `stories` all
-    events of windows where those do not say what became of every attempt. `backlog` counts what waits from before the span, `older` are
-    its runs where they are few; `future` are runs of windows that have not begun.
+    events of windows where those do not say what became of every attempt. `backlog` counts what waits from before the
+    span, `older` are its runs where they are few; `future` are runs of windows that have not begun.
     """
 
     name: str
@@ -139,8 +140,8 @@ def _missing(job: Job, moment: Moment, refused: dict[RunKey, Counter[str]]) -> I
     known_from = 0 if job.declared_at is None else wanted.from_on(job.declared_at)
     tried = _tried(job, refused)
     special = sorted(tried)
-    for gap in job.gaps:
-        low, high = max(gap.start, begin), min(gap.stop, due)
+    for gap, part in product(job.gaps, due):
+        low, high = max(gap.start, begin, part.start), min(gap.stop, part.stop)
         for number in special[bisect_left(special, low) : bisect_left(special, high)]:
             yield from _never_tried(job, low, number, known_from)
             yield _refused(job, number, tried[number])
@@ -161,6 +162,8 @@ def _tried(job: Job, refused: dict[RunKey, Counter[str]]) -> dict[int, Counter[s
 
 def _never_tried(job: Job, low: int, high: int, known_from: int) -> Iterator[Finding]:
     """Tell of the windows [low, high) that no trigger ever arrived for: as ranges, or one by one where they are few."""
+    if low >= high:
+        return
     border = min(max(known_from, low), high)
     for begin, end in ((low, border), (border, high)):
         gist = "no trigger arrived"
@@ -295,13 +298,10 @@ def _backlog(job: Job) -> Iterator[Finding]:
         text = "from before the time asked for"
         if kind.waiting:
             text += "; their time to resume is yet to come"
-        first, last = _key(job, kind.first), _key(job, kind.last)
+        first, last = _key(job, kind.first), _key(job, kind.last) if kind.count > 1 else None
         yield Finding(bucket, job.name, first, kind.first, text, note=kind.waiting, last=last, windows=kind.count)
 
 
 def _key(job: Job, start: int) -> str:
     version = version_at(job.versions, start)
     return schedule_of(version).key(start) if version else format_instant(start)
-
-
-__all__ = ["DONE", "RUNNING", "Claimed", "Job", "Moment", "judge"]

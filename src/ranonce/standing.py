@@ -60,11 +60,9 @@ def _boot(domain: str) -> str:
     return domain.partition("/")[0]
 
 
-def state_of(run: Run, held: Holder | None) -> str:
-    """Return the word for a run's state."""
-    if run.status == RUNNING and (held is None or not held.alive):
-        return ZOMBIE
-    return run.status
+def state_of(run: Run, alive: bool) -> str:
+    """Return the word for a run's state; `alive` says whether somebody is behind it, and counts where it runs."""
+    return ZOMBIE if run.status == RUNNING and not alive else run.status
 
 
 def stuck(run: Run, now: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ranonce.doubles import ENDED, REPEATED
 from ranonce.errors import UsageError
 from ranonce.expectation import Expectation, schedule_of
-from ranonce.lifecycle import RUNNING, UNKNOWN, ScheduleVersion, Sighting
+from ranonce.lifecycle import RUNNING, UNKNOWN, Ask, Policy, RunKey, ScheduleVersion, Sighting, claim
 from ranonce.liveness import examine, this_host, unrecorded
 from ranonce.probe import Claimed, Job, Moment
 from ranonce.record import Record
@@ -18,9 +18,10 @@ from ranonce.windows import Schedule
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ranonce.jobspec import JobSpec
-    from ranonce.lifecycle import Event, Run, RunKey
+    from ranonce.lifecycle import Decision, Event, Run
     from ranonce.stores.base import Job as Recorded
     from ranonce.stores.base import Outline, Store
+    from ranonce.windows import Window
 
 #: A window that begins later than this after the present is no early trigger, but another clock. Seconds.
 FUTURE_AFTER = 300
@@ -59,17 +60,17 @@ class Survey:
         Raises ConfigError or UsageError for a schedule that cannot be used on this machine.
         """
         recorded = recorded or self.store.job(name)
-        versions = self.store.schedules(name) if recorded else ()
-        job = described(name, spec, recorded, versions)
-        since, until = int(span.since), min(int(span.until), self.future)
-        if span.stretch and job.declared_at is not None:
-            since = self._stretched(job, since)
-        if job.begins is not None and recorded is None:
-            since = max(since, int(job.begins))
-        job = job.replace(expectation=Expectation(job.versions, since, max(since, until)))
-        return self._read(job, since, until) if recorded else job.replace(gaps=tuple(job.expectation.gaps([])[0]))
+        if recorded is None:
+            return unrecorded_job(name, spec, span)
+        job = described(name, spec, recorded, self.store.schedules(name))
+        since, until = span.since, max(span.since, min(span.until, self.future))
+        wanted = Expectation(job.versions, since, until)
+        if span.stretch and not wanted.due_by(self.moment.now, job.late_after):
+            since = self._newest_due(job, since)
+            wanted = Expectation(job.versions, since, until)
+        return self._read(job.replace(expectation=wanted), since, until)
 
-    def _stretched(self, job: Job, since: int) -> int:
+    def _newest_due(self, job: Job, since: int) -> int:
         """Return the start of the newest window that is due, if it began before the span and after the declaration."""
         if not job.versions or job.declared_at is None:
             return since
@@ -107,14 +108,40 @@ class Survey:
             future=tuple(store.runs(name, self.future, FAR)),
         )
 
+    def latest(self, name: str, limit: int) -> list[Run]:
+        """Return the newest runs by window, without those that lie in the future, newest first."""
+        ahead = len(self.store.runs(name, self.future, FAR))
+        return self.store.latest(name, ahead + limit)[ahead:]
+
+    def would(
+        self, name: str, window: Window, digest: str, version: ScheduleVersion | None, spec: JobSpec
+    ) -> Decision | None:
+        """Return what the rules would decide on a scheduled trigger for a window now; None for an unknown job.
+
+        Nothing is written. `spec` gives the job's rules, `digest` the input where other input is other work.
+        """
+        key = RunKey(name, window.key, digest)
+        snap = self.store.read(key, window.start)
+        if snap.version < 0 or version is None:
+            return None
+        served_in = schedule_of(version).shift(window, -version.offset) if version.offset else window
+        policy = Policy(
+            spec.max_attempts, spec.retry_delay, spec.early, spec.max_late, spec.overlap, spec.on_crash, spec.uses
+        )
+        ask = Ask(key, window, version.number, "?", spec.lease, self.moment.now, served_in.start, "schedule", policy)
+        owners = {held.lease.owner for held in snap.rivals}
+        if snap.run is not None and snap.run.status == RUNNING:
+            owners.add(snap.run.owner)
+        return claim(snap, ask, {owner: self.sighting(owner) for owner in owners})
+
     # --- claims ---
 
     def claimed(self, run: Run) -> Claimed:
         """Return what is known of the holder of one run."""
         for held in self.store.leases(run.key.job):
             if held.key == run.key and held.window_start == run.window_start:
-                return Claimed(run, held.lease, self._sighting(run.owner), self._ended_as(run.owner))
-        return Claimed(run, None, self._sighting(run.owner), self._ended_as(run.owner))
+                return Claimed(run, held.lease, self.sighting(run.owner), self._ended_as(run.owner))
+        return Claimed(run, None, self.sighting(run.owner), self._ended_as(run.owner))
 
     def _claims(self, name: str, runs: list[Run], since: int) -> list[Claimed]:
         """Return the running runs of the span, and older or later ones that a lease speaks of."""
@@ -126,11 +153,12 @@ class Survey:
                     if run.key == key and run.status == RUNNING and start < self.future:
                         running[key, start] = run
         return [
-            Claimed(run, leases.get(place), self._sighting(run.owner), self._ended_as(run.owner))
+            Claimed(run, leases.get(place), self.sighting(run.owner), self._ended_as(run.owner))
             for place, run in running.items()
         ]
 
-    def _sighting(self, owner: str) -> Sighting:
+    def sighting(self, owner: str) -> Sighting:
+        """Return what this host can prove about the process behind a claim."""
         if self.folder is None:
             return UNKNOWN
         try:
@@ -193,6 +221,13 @@ class Survey:
                 told.setdefault(event.key, set()).add(event.attempt - 1)
         unclear = {run.window_start for run in runs if run.attempt > 1 and len(told.get(run.key, ())) < run.attempt - 1}
         return [event for start in sorted(unclear) for event in self.store.events(name, start, start + 1)]
+
+
+def unrecorded_job(name: str, spec: JobSpec | None, span: Span) -> Job:
+    """Return a job that no ledger knows: it is expected from the beginning of the span on, and never ran."""
+    job = described(name, spec, None, ())
+    wanted = Expectation(job.versions, span.since, span.until)
+    return job.replace(expectation=wanted, gaps=tuple(wanted.gaps(())[0]))
 
 
 def described(name: str, spec: JobSpec | None, recorded: Recorded | None, versions: tuple[ScheduleVersion, ...]) -> Job:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 import zlib
 
@@ -13,8 +14,8 @@ import pytest
 from ranonce.ledger import Ledger, outcome_text
 from ranonce.lifecycle import Claim, Verdict
 from ranonce.liveness import boot_clock
-from tests.contract.acting import ask
 from tests.conftest import EFFECT, HELD_EFFECT, TODAY, lives, wait_until
+from tests.contract.acting import ask
 
 DEAF = f"trap '' TERM; {HELD_EFFECT}"  # a command that TERM (and so the death of its parent) does not end
 TOMORROW = "2026-11-10T12:00:00Z"
@@ -54,6 +55,22 @@ def test_a_command_that_outlives_its_killed_wrapper_blocks_a_second_start(world)
         ("start", "take-over", 2),
         ("done", None, 2),
     ]
+
+
+def test_a_command_that_closed_the_lock_it_inherited_still_blocks_a_second_start(world):
+    closing = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.closerange(3, 4096);"
+        'open(os.environ["PIDS"] + "/child", "w").write(str(os.getpid())); time.sleep(60)'
+    )
+    invocation, child = world.hold("--lease", "1s", sh=f"exec {sys.executable} -c '{closing}'")
+    invocation.signal(signal.SIGKILL)
+    invocation.ends()
+    refused = world.run("--lease", "1s")
+    assert refused.said() == (75, "skipped", "busy")
+    assert f"process {child} " in refused.receipt["sentence"]
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: not lives(child))
+    assert world.run("--lease", "1s").said() == (0, "done", None)
 
 
 def test_a_command_dies_with_its_killed_wrapper(world):
@@ -111,8 +128,9 @@ def test_a_daemon_that_holds_the_lock_of_a_killed_attempt_blocks_until_the_lease
     killed(world, "--lease", "2s", sh=f'{daemon} while ! test -s "$PIDS/daemon"; do sleep 0.01; done; {HELD_EFFECT}')
     first = world.run("--lease", "2s")
     wait_until(lambda: world.run("--lease", "2s").exit == 0)
-    assert lives(pid := int(daemon_file.read_text()))
-    os.kill(pid, signal.SIGKILL)
+    daemon = int(daemon_file.read_text())
+    assert lives(daemon)
+    os.kill(daemon, signal.SIGKILL)
     assert first.said() in [(75, "skipped", "busy"), (0, "done", None)]
     assert world.state() == ("done", 2)
 

@@ -572,7 +572,9 @@ def small(bare):
     """A world whose ledger and state folder are on a disk of 3 MiB."""
     disk = bare.root / "disk"
     disk.mkdir()
-    mounted = ROOT and subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=0700", "tmpfs", disk]).returncode == 0
+    mounted = (
+        ROOT and subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=0700", "tmpfs", disk]).returncode == 0
+    )
     if not mounted:
         pytest.skip("a small disk cannot be mounted here (needs root)")
     try:

@@ -19,9 +19,19 @@ def open_ledger(parsed: Parsed, environ: Mapping[str, str], *, job: str | None =
 
     Raises ConfigError, NotThisLedger or StoreUnavailable.
     """
-    config = load(find_config(parsed.get("config"), environ), environ, store=parsed.get("store"), job=job)
+    config = read_config(parsed, environ, job=job)
+    return config, ledger_of(config, environ)
+
+
+def read_config(parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None) -> Config:
+    """Return the configuration that the options and the environment name. Raises ConfigError."""
+    return load(find_config(parsed.get("config"), environ), environ, store=parsed.get("store"), job=job)
+
+
+def ledger_of(config: Config, environ: Mapping[str, str]) -> Ledger:
+    """Open the ledger that the configuration names. Raises ConfigError, NotThisLedger or StoreUnavailable."""
     ledger = config.ledger
-    return config, Ledger.open(
+    return Ledger.open(
         ledger.store, ledger.ledger_id, state_folder=_state_folder(environ), wait_seconds=ledger.store_wait
     )
 

@@ -64,9 +64,9 @@ class Outline(Record):
     """The runs of a span, in outline: which of them need no closer look.
 
     `starts` are the starts of their windows, ascending, as a range where they are evenly spaced. `notable` are those
-    of the runs that are more than done at the first attempt, in time and without another input. `in_turn`: no two of
-    them worked at the same time, as far as their own records say (False: look closer). `latest` is the last instant
-    at which one of them began or ended.
+    of the runs that are more than done at the first attempt and in time. `in_turn`: no two of them worked at the same
+    time, as far as their own records say (False: look closer). `latest` is the last instant at which one of them began
+    or ended.
     """
 
     starts: Sequence[int]
@@ -133,6 +133,9 @@ class Store(Protocol):
 
     def last_done(self, job: str, before: int) -> Run | None:
         """Return the newest done run whose window starts before an instant."""
+
+    def runs_named(self, job: str, window: str) -> list[Run]:
+        """Return the job's runs with this key of a window, whatever schedule it comes from. May look at all of them."""
 
     def outline(self, job: str, since: int, until: int) -> Outline:
         """Return the runs whose window starts in [since, until), in outline."""

@@ -165,6 +165,9 @@ class MemoryStore:
         done = [run for run in self._of(job) if run.window_start < before and run.status == DONE]
         return done[-1] if done else None
 
+    def runs_named(self, job: str, window: str) -> list[Run]:
+        return [run for run in self._of(job) if run.key.window == window]
+
     def outline(self, job: str, since: int, until: int) -> Outline:
         runs = self.runs(job, since, until)
         times = [at for run in runs for at in (run.started_at, run.finished_at or run.started_at)]
@@ -227,4 +230,4 @@ class MemoryStore:
 
 
 def _plain(run: Run) -> bool:
-    return run.status == DONE and run.attempt == 1 and not run.late and not run.key.input
+    return run.status == DONE and run.attempt == 1 and not run.late

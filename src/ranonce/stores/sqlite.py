@@ -321,6 +321,9 @@ class SqliteStore:
         rows = self._all("last_done", job, before)
         return _run(rows[0]) if rows else None
 
+    def runs_named(self, job: str, window: str) -> list[Run]:
+        return [_run(row) for row in self._all("runs_named", job, window)]
+
     def outline(self, job: str, since: int, until: int) -> Outline:
         starts, notable, began, ended = self._all("outline", job, since, until)[0]
         if starts is None:

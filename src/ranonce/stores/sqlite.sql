@@ -136,12 +136,17 @@ SELECT job, "window", input, window_start, window_end, status, generation, attem
 FROM runs WHERE job = ? AND window_start < ? AND status = 'done'
 ORDER BY window_start DESC, "window" DESC, input DESC LIMIT 1;
 
+-- name: runs_named
+-- The runs with a key that no schedule of the job knows any more. Looks at all runs of the job.
+SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+FROM runs WHERE job = ? AND "window" = ? ORDER BY window_start, input;
+
 -- name: outline
 -- The runs of a span in one row: the starts of windows, those of runs that are not plain, when each began and when it
 -- ended. One long text costs a fraction of so many rows.
 SELECT group_concat(window_start),
-       group_concat(CASE WHEN status = 'done' AND attempt = 1 AND late = 0 AND input = '' THEN NULL
-                         ELSE window_start END),
+       group_concat(CASE WHEN attempt = 1 AND status = 'done' AND late = 0 THEN NULL ELSE window_start END),
        group_concat(started_at),
        group_concat(coalesce(finished_at, started_at))
 FROM runs WHERE job = ? AND window_start >= ? AND window_start < ?;
@@ -163,12 +168,12 @@ WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held')
 ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
 
 -- name: notable
--- The runs of a span that are more than done at the first attempt, in time and without another input.
+-- The runs of a span that are more than done at the first attempt and in time.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
        triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
 FROM runs
 WHERE job = ? AND window_start >= ? AND window_start < ?
-  AND NOT (status = 'done' AND attempt = 1 AND late = 0 AND input = '')
+  AND NOT (attempt = 1 AND status = 'done' AND late = 0)
 ORDER BY window_start, "window", input;
 
 -- name: last_started_end

@@ -1,0 +1,149 @@
+"""`ranonce probe`: which windows are missing, dead or doubled?"""
+
+from __future__ import annotations
+
+import time
+
+from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
+from ranonce.cli.opening import ledger_of, read_config
+from ranonce.cli.options import Command, Option
+from ranonce.cli.report import plain, with_instants, write, write_json
+from ranonce.cli.span import NOW, SINCE, UNTIL, asked_span
+from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable, UsageError
+from ranonce.findings import Finding, counts
+from ranonce.names import check_job_name
+from ranonce.probe import Moment, judge
+from ranonce.receipts import say
+from ranonce.stores.base import Clock
+from ranonce.survey import Survey, unrecorded_job
+from ranonce.timefmt import format_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from ranonce.cli.options import Parsed
+    from ranonce.config import Config
+    from ranonce.survey import Span
+
+#: The word for one window of a bucket, where it is not the bucket's own.
+WORDS = {"zombies": "zombie", "dupes": "dupe"}
+EX_FINDINGS = 1
+
+COMMAND = Command(
+    "probe",
+    ("[JOB…]",),
+    "Name what is missing, dead or doubled.",
+    (
+        SINCE,
+        UNTIL,
+        NOW,
+        Option("quiet", "Print nothing when there are no findings, and no notes.", short="q"),
+        JSON,
+        *LEDGER_OPTIONS,
+    ),
+    description="""Compares the windows that each job should have had with those that are recorded. Prints how many
+    windows are in each bucket, then a line for each finding, then notes. Exits 0 if there are no findings, else 1.
+    By default it looks at windows that start in the last 48 hours, and at the newest one that is due where it began
+    before; what is unfinished from before is counted too.""",
+)
+
+
+def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
+    """Print what was found; 0 if nothing needs anybody's attention, else 1.
+
+    Without the ledger nothing proves that anything ran: every window the configuration expects is missing then, and
+    the error is raised all the same.
+    """
+    names = list(dict.fromkeys(check_job_name(name) for name in parsed.arguments))
+    config = read_config(parsed, environ, job=names[0] if len(names) == 1 else None)
+    try:
+        ledger = ledger_of(config, environ)
+    except (NotThisLedger, StoreUnavailable) as error:
+        if config.jobs:
+            _tell_without_ledger(parsed, config, names, error)
+        raise
+    for warning in ledger.warnings:
+        say(f"ranonce: {plain(warning)}")
+    survey = Survey(ledger.store, ledger.folder, parsed.get("now"))
+    span = asked_span(parsed, survey.moment.now)
+    findings = list(_findings(survey, config, names, span))
+    _tell(parsed, span, survey.moment.now, findings)
+    return EX_FINDINGS if any(not finding.note for finding in findings) else 0
+
+
+def _findings(survey: Survey, config: Config, names: list[str], span: Span) -> Iterable[Finding]:
+    recorded = {job.name: job for job in survey.store.jobs()}
+    known = sorted(recorded.keys() | config.jobs.keys())
+    for name in names:
+        if name not in known:
+            raise unknown_job(name, known)
+    for name in sorted(names) or known:
+        try:
+            job = survey.job(name, span, spec=config.jobs.get(name), recorded=recorded.get(name))
+            yield from judge(job, survey.moment)
+        except (ConfigError, UsageError) as error:
+            # A schedule that cannot be expanded here must not hide what is wrong with the other jobs.
+            yield Finding("unexpected", name, "", None, f"its windows cannot be worked out: {error.sentence}")
+
+
+def unknown_job(name: str, known: list[str]) -> UsageError:
+    """Return the error for a job that neither the ledger nor the configuration has."""
+    from ranonce.settings import nearest
+
+    step = nearest(name, known) if known else "Declare it: ranonce add"
+    return UsageError(f"neither the ledger nor the configuration has a job {name!r}.", step)
+
+
+def _tell_without_ledger(
+    parsed: Parsed, config: Config, names: list[str], error: NotThisLedger | StoreUnavailable
+) -> None:
+    wall = time.time()
+    now = parsed.get("now", wall)
+    span = asked_span(parsed, now)
+    moment = Moment(now, Clock("", 0.0, wall))
+    wanted = [name for name in sorted(config.jobs) if not names or name in names]
+    jobs = [unrecorded_job(name, config.jobs[name], span) for name in wanted]
+    findings = [finding for job in jobs for finding in judge(job, moment)]
+    _tell(parsed, span, now, findings, error=error.sentence)
+
+
+def _tell(parsed: Parsed, span: Span, now: float, findings: list[Finding], *, error: str | None = None) -> None:
+    severe = [finding for finding in findings if not finding.note]
+    notes = [finding for finding in findings if finding.note]
+    if parsed.flag("json"):
+        told: dict[str, Any] = {
+            "since": format_instant(span.since),
+            "until": format_instant(span.until),
+            "now": format_instant(now),
+            "counts": counts(findings),
+            "findings": [_as_json(finding) for finding in severe],
+            "notes": [_as_json(finding) for finding in notes],
+        }
+        write_json({**told, "error": error} if error else told)
+        return
+    if parsed.flag("quiet"):
+        notes = []
+        if not severe:
+            return
+    write([" ".join(f"{bucket}={count}" for bucket, count in counts(findings).items()), *map(_line, severe)])
+    write(f"note: {_line(note)}" for note in notes)
+
+
+def _line(finding: Finding) -> str:
+    about = f"{finding.job} {finding.span}" if finding.window else finding.job
+    return plain(f"{WORDS.get(finding.bucket, finding.bucket)} {about}: {finding.text}")
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "bucket": finding.bucket,
+        "job": finding.job,
+        "window": finding.window or None,
+        "last": finding.last,
+        "windows": finding.windows,
+        "start": None if finding.start is None else format_instant(finding.start),
+        "explanation": finding.text,
+    }
+    return {**{name: value for name, value in told.items() if value is not None}, **with_instants(finding.facts)}

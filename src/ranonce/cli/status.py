@@ -1,0 +1,190 @@
+"""`ranonce status`: the board of all jobs, or the windows of one."""
+
+from __future__ import annotations
+
+from ranonce import board
+from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
+from ranonce.cli.opening import open_ledger
+from ranonce.cli.options import Command
+from ranonce.cli.probe import unknown_job
+from ranonce.cli.report import instant, plain, table, with_instants, write, write_json
+from ranonce.cli.span import NOW, SINCE, UNTIL, asked_span
+from ranonce.errors import ConfigError, UsageError
+from ranonce.expectation import schedule_of, version_at
+from ranonce.lifecycle import RUNNING
+from ranonce.names import check_job_name
+from ranonce.receipts import say
+from ranonce.survey import Span, Survey
+from ranonce.timefmt import format_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ranonce.board import Line, WindowState
+    from ranonce.cli.options import Parsed
+    from ranonce.jobspec import JobSpec
+    from ranonce.lifecycle import Gate, Run
+    from ranonce.probe import Job
+
+#: The days that the board counts.
+COUNTED_SECONDS = 7 * 86400
+#: Windows before and after the present that are listed where no span is asked for.
+WINDOWS_BEFORE, WINDOWS_AFTER = 10, 2
+
+COMMAND = Command(
+    "status",
+    ("[JOB]",),
+    "Show the board of all jobs, or the windows of one.",
+    (
+        SINCE.replace(default="the last 10 windows"),
+        UNTIL.replace(default="the next 2 windows"),
+        NOW,
+        JSON,
+        *LEDGER_OPTIONS,
+    ),
+    description="""Without a job: for each one its newest window and its state, the newest that is done, the next one
+    and when it is missing, and how many windows of the last 7 days are in which state. With a job: also its windows,
+    past or future, recorded or not. States are done, failed, stopped, held, running, zombie (it runs by its record,
+    and nobody is alive behind it), missing (due, and never started) and expected (not started, and not missing).""",
+)
+
+
+def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
+    """Print the board; 0 whatever it shows."""
+    name = check_job_name(parsed.arguments[0]) if parsed.arguments else None
+    if name is None and parsed.options.keys() & {"since", "until"}:
+        raise UsageError("--since and --until are for the windows of one job.", "Write: ranonce status JOB --since …")
+    config, ledger = open_ledger(parsed, environ, job=name)
+    for warning in ledger.warnings:
+        say(f"ranonce: {plain(warning)}")
+    survey = Survey(ledger.store, ledger.folder, parsed.get("now"))
+    if name is None:
+        recorded = {job.name for job in ledger.store.jobs()}
+        lines = [_line(survey, each, config.jobs.get(each)) for each in sorted(recorded | config.jobs.keys())]
+        _tell_board(parsed, survey, lines)
+        return 0
+    spec = config.jobs.get(name)
+    if spec is None and ledger.store.job(name) is None:
+        raise unknown_job(name, [job.name for job in ledger.store.jobs()])
+    line = _line(survey, name, spec)
+    windows = [] if isinstance(line, str) else _windows(survey, name, spec, parsed)
+    _tell_job(parsed, survey, name, line, windows)
+    return 0
+
+
+def _line(survey: Survey, name: str, spec: JobSpec | None) -> Line | str:
+    """Return a job's line on the board, or why there is none."""
+    now = int(survey.moment.now)
+    try:
+        job = survey.job(name, Span(now - COUNTED_SECONDS, now + 1), spec=spec)
+        newest = survey.latest(name, 1)
+        done = survey.store.last_done(name, survey.future)
+        return board.line(job, survey.moment, newest[0] if newest else None, done)
+    except (ConfigError, UsageError) as error:
+        return f"{name}: its windows cannot be worked out: {error.sentence}"
+
+
+def _windows(survey: Survey, name: str, spec: JobSpec | None, parsed: Parsed) -> list[WindowState]:
+    now = survey.moment.now
+    job = survey.job(name, Span(int(now), int(now) + 1), spec=spec)
+    span = asked_span(parsed, now) if parsed.options.keys() & {"since", "until"} else around(job, now)
+    return windows_of(survey, job, span)
+
+
+def around(job: Job, now: float) -> Span:
+    """Return the span of the last ten windows and the next two."""
+    version = version_at(job.versions, int(now))
+    if version is None:
+        return Span(int(now) - COUNTED_SECONDS, int(now) + 1)
+    schedule = schedule_of(version)
+    current = schedule.window_at(now)
+    since = schedule.shift(current, 1 - WINDOWS_BEFORE).start
+    return Span(since, schedule.shift(current, WINDOWS_AFTER).start + 1)
+
+
+def windows_of(survey: Survey, job: Job, span: Span) -> list[WindowState]:
+    """Return the windows of a job in a span, with their states."""
+    runs: list[Run] = survey.store.runs(job.name, span.since, span.until)
+    claims = [survey.claimed(run) for run in runs if run.status == RUNNING]
+    return board.windows(job, survey.moment, runs, claims, span.since, span.until)
+
+
+# --- what is printed ------------------------------------------------------------------------------------------------
+
+
+def _tell_board(parsed: Parsed, survey: Survey, lines: list[Line | str]) -> None:
+    told = [line for line in lines if not isinstance(line, str)]
+    problems = [line for line in lines if isinstance(line, str)]
+    gates = [gate for gate in survey.store.gates() if survey.moment.clock.wall < gate.until]
+    if parsed.flag("json"):
+        write_json(
+            {
+                "now": format_instant(survey.moment.now),
+                "jobs": [_as_json(line) for line in told],
+                "gates": [with_instants({"gate": g.name, "until_at": g.until, "reason": g.reason}) for g in gates],
+                "problems": problems,
+            }
+        )
+        return
+    if not lines:
+        write(["No job is declared. Declare one: ranonce add JOB --every day -- COMMAND"])
+    if told:
+        write(_board(told))
+    write(plain(problem) for problem in problems)
+    write(map(_gate, gates))
+
+
+def _board(lines: list[Line]) -> list[str]:
+    head = ("JOB", "WINDOW", "STATE", "SINCE", "LAST DONE", "NEXT", "MISSING FROM", "LAST 7 DAYS")
+    rows = [
+        (
+            line.job,
+            line.window or "-",
+            line.state or "never ran",
+            instant(line.since),
+            line.done_window or "-",
+            line.next_window or "-",
+            instant(line.next_due),
+            ", ".join(f"{count} {state}" for state, count in line.counts.items()),
+        )
+        for line in lines
+    ]
+    return table(head, rows)
+
+
+def _gate(gate: Gate) -> str:
+    return plain(f"gate {gate.name} is closed until {format_instant(gate.until)}: {gate.reason} (by {gate.job})")
+
+
+def _tell_job(parsed: Parsed, survey: Survey, name: str, line: Line | str, windows: list[WindowState]) -> None:
+    if parsed.flag("json"):
+        told = {
+            "job": name,
+            "now": format_instant(survey.moment.now),
+            "board": line if isinstance(line, str) else _as_json(line),
+            "windows": [
+                {**w.as_dict(), "start": format_instant(w.start), "end": format_instant(w.end)} for w in windows
+            ],
+        }
+        write_json(told)
+        return
+    if isinstance(line, str):
+        write([plain(line)])
+        return
+    write([*_board([line]), "", *window_table(windows)])
+
+
+def window_table(windows: list[WindowState]) -> list[str]:
+    """Return windows as a table."""
+    rows = [(each.window, format_instant(each.start), format_instant(each.end), each.state) for each in windows]
+    return table(("WINDOW", "START", "END", "STATE"), rows)
+
+
+def _as_json(line: Line) -> dict[str, object]:
+    names = {"since": "since_at", "next_due": "next_due_at"}
+    told = with_instants({names.get(name, name): value for name, value in line.as_dict().items()})
+    for name, with_at in names.items():
+        if with_at in told:
+            told[name] = told.pop(with_at)
+    return told

@@ -1,0 +1,198 @@
+"""What is true of the SQLite store beyond the contract of all stores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ranonce.errors import NotThisLedger, StoreUnavailable
+from ranonce.stores.line import WaitingLine
+from ranonce.stores.sqlite import SqliteStore, create
+from tests.contract.acting import ask, claim, ledger_over, verdict
+
+LEDGER = "ab" * 16
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "ledger" / "ledger.db"
+    create(str(file), LEDGER)
+    return str(file)
+
+
+@pytest.fixture
+def used(path):
+    ledger = ledger_over(SqliteStore(path))
+    ledger.finish(claim(ledger), verdict())
+    return path
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE events SET event = 'done'",
+        "DELETE FROM events",
+        "INSERT OR REPLACE INTO events SELECT seq, at, job, window_start, \"window\", input, 'failed', reason, attempt,"
+        " generation, owner, triggered_by, version, host, data, output FROM events LIMIT 1",
+    ],
+)
+def test_events_cannot_be_changed_removed_or_replaced(used, statement):
+    db = sqlite3.connect(used)
+    before = db.execute("SELECT * FROM events").fetchall()
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        db.execute(statement)
+    assert db.execute("SELECT * FROM events").fetchall() == before
+    db.close()
+
+
+@pytest.mark.parametrize("status", ["Failed", "faild", "", None])
+def test_a_status_nobody_knows_cannot_be_written(used, status):
+    db = sqlite3.connect(used)
+    with pytest.raises(sqlite3.IntegrityError):
+        db.execute("UPDATE runs SET status = ?", (status,))
+    db.close()
+
+
+def test_people_can_ask_with_plain_sql(used):
+    db = sqlite3.connect(used)
+    assert db.execute("SELECT status, count(*) FROM runs GROUP BY 1").fetchall() == [("done", 1)]
+    assert db.execute("SELECT date(window_start, 'unixepoch') FROM runs").fetchone() == ("2025-11-10",)
+    db.close()
+
+
+def test_the_file_and_its_folder_are_private_under_any_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        create(str(tmp_path / "new" / "ledger.db"), LEDGER)
+        ledger_over(SqliteStore(str(tmp_path / "new" / "ledger.db")))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(tmp_path / "new").st_mode) == 0o700
+    for name in os.listdir(tmp_path / "new"):
+        assert stat.S_IMODE(os.stat(tmp_path / "new" / name).st_mode) == 0o600, name
+
+
+def test_a_new_ledger_is_durable_without_its_wal(path, tmp_path):
+    copy = tmp_path / "copy.db"
+    shutil.copyfile(path, copy)
+    copy.chmod(0o600)
+    assert SqliteStore(str(copy)).identity().ledger == LEDGER
+
+
+def test_creating_over_anything_is_refused(path):
+    with pytest.raises(NotThisLedger, match="exists already"):
+        create(path, "cd" * 16)
+    assert SqliteStore(path).identity().ledger == LEDGER
+
+
+def test_creating_leaves_nothing_half_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("ranonce.stores.sqlite._read_schema", lambda: "CREATE TABLE broken (;")
+    with pytest.raises(StoreUnavailable):
+        create(str(tmp_path / "ledger.db"), LEDGER)
+    assert os.listdir(tmp_path) == []
+
+
+def test_it_is_wal_and_fully_synchronous(path):
+    store = SqliteStore(path)
+    assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+@pytest.mark.parametrize("swap", ["deleted", "replaced", "emptied"])
+def test_a_file_swapped_under_an_open_ledger_is_noticed_before_the_commit(used, tmp_path, swap):
+    ledger = ledger_over(SqliteStore(used))
+    if swap == "deleted":
+        os.unlink(used)
+    elif swap == "replaced":
+        create(str(tmp_path / "other.db"), LEDGER)
+        os.replace(tmp_path / "other.db", used)
+    else:
+        os.truncate(used, 0)
+    with pytest.raises(NotThisLedger):
+        ledger.claim(ask(1))
+
+
+def test_a_store_locked_by_another_program_is_unavailable_after_the_wait(used):
+    ledger = ledger_over(SqliteStore(used, wait_seconds=0.3))
+    other = sqlite3.connect(used, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked by another program"):
+        ledger.claim(ask(1))
+    other.execute("ROLLBACK")
+    assert claim(ledger, 1).attempt == 1
+    other.close()
+
+
+def test_the_line_lets_one_through_at_a_time(tmp_path):
+    inside, most = [0], [0]
+    guard = threading.Lock()
+
+    def walk() -> None:
+        line = WaitingLine(str(tmp_path / "line"), 20)
+        for _ in range(25):
+            with line:
+                with guard:
+                    inside[0] += 1
+                    most[0] = max(most[0], inside[0])
+                time.sleep(0.0002)
+                with guard:
+                    inside[0] -= 1
+        line.close()
+
+    threads = [threading.Thread(target=walk) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert most == [1]
+
+
+def test_a_holder_that_was_stopped_does_not_stop_the_others_for_ever(tmp_path):
+    line = str(tmp_path / "line")
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, os, sys\n"
+            "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)\n"
+            "fcntl.flock(fd, fcntl.LOCK_EX)\n"
+            "print('held', flush=True)\n"
+            "sys.stdin.read()",
+            line,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout.readline() == b"held\n"
+    holder.send_signal(signal.SIGSTOP)
+    try:
+        waiting = WaitingLine(line, 0.2)
+        with pytest.raises(StoreUnavailable, match="was busy for"), waiting:
+            raise AssertionError("let through")
+    finally:
+        holder.send_signal(signal.SIGCONT)
+        holder.communicate()
+    with WaitingLine(line, 5):
+        pass
+
+
+def test_a_forked_child_stands_in_the_line_on_its_own(tmp_path):
+    line = WaitingLine(str(tmp_path / "line"), 0.2)
+    with line:
+        child = os.fork()
+        if child == 0:
+            try:
+                with line:
+                    os._exit(1)  # let through beside its parent
+            except StoreUnavailable:
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
