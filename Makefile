@@ -13,7 +13,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_OPTIONS ?=
 
-.PHONY: help demo test check format docs bench clean
+.PHONY: help demo test check style types imports documentation format docs bench clean
 
 help:
 	@echo 'make demo    a bad night: two nightly jobs, a crash, a missed night, a broken product'
@@ -30,11 +30,20 @@ demo: .venv/installed
 test: .venv/installed-dev
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
-check: .venv/installed-dev
+# `make -k check` goes on after the first that fails.
+check: style types imports documentation
+
+style: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: .venv/installed-dev
 	$(BIN)/mypy
+
+imports: .venv/installed-dev
 	$(BIN)/lint-imports
+
+documentation: .venv/installed-dev
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.lifecycle_diagram --check
 

@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import date, datetime, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo
 
 RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+MINUTES_OF_A_DAY = 1440
 
 
-def matches(rule: str, local: datetime) -> bool:
-    """Tell whether a rule of plain numbers, lists, ranges and steps names this minute of the local clock."""
-    fields = rule.split()
-    values = (local.minute, local.hour, local.day, local.month, local.isoweekday() % 7)
-    hit = [
-        value in named or (at == 4 and value == 0 and 7 in named)
-        for at, (value, named) in enumerate(zip(values, map(_named, fields, RANGES), strict=True))
-    ]
-    day = hit[2] and hit[4] if "*" in (fields[2][0], fields[4][0]) else hit[2] or hit[4]
-    return hit[0] and hit[1] and hit[3] and day
-
-
-def _named(field: str, whole: tuple[int, int]) -> set[int]:
-    named: set[int] = set()
+@cache
+def named(field: str, whole: tuple[int, int]) -> frozenset[int]:
+    """Return the values of a field of plain numbers, lists, ranges and steps."""
+    values: set[int] = set()
     for part in field.split(","):
         span, _, step = part.partition("/")
         first, _, last = span.partition("-")
         low, high = whole if span == "*" else (int(first), int(last or first))
-        named |= set(range(low, high + 1, int(step or 1)))
-    return named
+        values |= set(range(low, high + 1, int(step or 1)))
+    return frozenset(values)
+
+
+@cache
+def matches_date(days: str, months: str, weekdays: str, day: date) -> bool:
+    in_month = day.day in named(days, RANGES[2])
+    in_week = bool({day.isoweekday(), day.isoweekday() % 7} & named(weekdays, RANGES[4]))
+    either = not (days.startswith("*") or weekdays.startswith("*"))
+    return day.month in named(months, RANGES[3]) and (in_month or in_week if either else in_month and in_week)
+
+
+def matches(rule: str, minute: int) -> bool:
+    """Tell whether a rule names this minute of the local clock, counted from 1970-01-01T00:00 of that clock."""
+    minutes, hours, *days = rule.split()
+    if minute % 60 not in named(minutes, RANGES[0]) or minute // 60 % 24 not in named(hours, RANGES[1]):
+        return False
+    return matches_date(*days, date(1970, 1, 1) + timedelta(days=minute // MINUTES_OF_A_DAY))
 
 
 def utc_ticks(rule: str, since: int, until: int) -> list[int]:
-    """Return the whole minutes in [since, until) that match in UTC."""
-    first = -(-since // 60) * 60
-    return [t for t in range(first, until, 60) if matches(rule, datetime.fromtimestamp(t, UTC))]
+    """Return the whole minutes in [since, until) that match in UTC, in unix seconds."""
+    return [minute * 60 for minute in range(-(-since // 60), -(-until // 60)) if matches(rule, minute)]
 
 
 class LocalMinutes:
     """The local clock of a zone, minute by minute, over some days."""
 
     def __init__(self, zone: str, since: int, until: int) -> None:
-        self.since, self.until = since, until
         info = ZoneInfo(zone)
         self.minutes = [
-            (t, (t + round(datetime.fromtimestamp(t, info).utcoffset() / timedelta(seconds=1))) // 60)
+            (t, (t + datetime.fromtimestamp(t, info).utcoffset() // timedelta(seconds=1)) // 60)
             for t in range(since, until, 60)
         ]
 
@@ -59,17 +65,11 @@ class LocalMinutes:
         virtual = self.minutes[0][1] - 1
         for t, minute in self.minutes:
             ahead = minute - virtual
-            present, missed = [minute], [minute]
-            if 1 < ahead <= 180:
-                missed = list(range(virtual + 1, minute + 1))
+            fixed = range(virtual + 1, minute + 1) if 1 < ahead <= 180 else [minute]
             if -180 < ahead <= 0:
-                missed = []
+                fixed = []
             else:
                 virtual = minute
-            if any(matches(rule, _clock(at)) for at in (present if by_elapsed_time else missed)):
+            if any(matches(rule, at) for at in ([minute] if by_elapsed_time else fixed)):
                 ticks.append(t)
         return ticks
-
-
-def _clock(minute: int) -> datetime:
-    return datetime(1970, 1, 1) + timedelta(minutes=minute)  # noqa: DTZ001 - a local clock without a zone

@@ -10,11 +10,13 @@ a page can tell of several nights. What cannot be run is fenced as `text`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
 import select
+import sqlite3
 import subprocess
 import sys
 import time
@@ -226,6 +228,16 @@ def test_configuration_examples_can_be_read(name: str) -> None:
             destination_tables(document)
         elif block.language == "json":
             json.loads(block.text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_queries_fit_the_tables(name: str) -> None:
+    schema = (ROOT / "src" / "ranonce" / "stores" / "sqlite_schema.sql").read_text(encoding="utf-8")
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(schema)
+        for block in blocks(ROOT / name):
+            if block.language == "sql":
+                db.executescript(block.text)
 
 
 @pytest.mark.parametrize("name", NAMES)

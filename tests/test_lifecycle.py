@@ -371,6 +371,17 @@ def test_a_lease_of_another_boot_waits_one_full_lease_from_first_sight(world):
     assert world.won().attempt == 2
 
 
+def test_a_rival_of_another_boot_blocks_for_one_full_lease_not_for_ever(world):
+    world.won(0)
+    world.store.domain = "after-reboot"
+    world.boot = 5.0
+    assert world.refused(1).reason == "overlap"
+    world.boot += LEASE - 1
+    assert world.refused(1, record_skip=False).reason == "overlap"
+    world.boot += 2
+    world.won(1)
+
+
 def test_an_expiry_absurdly_far_ahead_blocks_for_one_lease(world):
     held = world.won()
     key, start = held.key, held.window.start

@@ -215,9 +215,13 @@ def test_a_planted_link_is_not_followed(folder, tmp_path):
     assert target.read_text() == "precious"
 
 
-def test_a_folder_in_which_others_write_is_refused(folder):
+@pytest.mark.parametrize(("mode", "owner"), [(0o777, 0), (0o720, 0), (0o700, 65534)])
+def test_a_folder_in_which_others_write_is_refused(folder, mode, owner):
+    if owner and os.geteuid() != 0:
+        pytest.skip("needs root to give a folder away")
     Path(folder, "attempts").mkdir()
-    Path(folder, "attempts").chmod(0o777)
+    Path(folder, "attempts").chmod(mode)
+    os.chown(Path(folder, "attempts"), owner or -1, -1)
     with pytest.raises(StoreUnavailable, match="others can write in its folder"):
         AttemptFile.create(folder, OWNER, this_host())
 

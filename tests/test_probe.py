@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ranonce.expectation import Expectation
 from ranonce.findings import Finding, in_ranges
@@ -10,12 +12,10 @@ from ranonce.jobspec import JobSpec
 from ranonce.lifecycle import Lease, ScheduleVersion
 from ranonce.liveness import AttemptFile, this_host
 from ranonce.probe import judge
-from ranonce.stores.base import Clock
 from ranonce.standing import holder
+from ranonce.stores.base import Clock
 from ranonce.survey import NAMED_BACKLOG, Span, unrecorded_job
 from tests.planted import BOOT, DOMAIN, NOW, Planted, at, counted, only, said
-
-SINCE = "2026-11-09T10:00:00Z"  # with NOW: the windows T10 and T11 (not due before 13:00) and T12
 
 
 @pytest.fixture
@@ -156,6 +156,22 @@ def test_the_newest_due_window_is_judged_where_it_began_before_the_span(every, w
     assert said(planted.probe("2026-11-07T12:30:00Z", stretch=True)) == [("missing", window)]
     planted.run(window)
     assert planted.probe("2026-11-07T12:30:00Z", stretch=True) == []
+
+
+@given(
+    every=st.sampled_from(["hour", "*/7 3,4 * * *", "30 2 * * *"]),
+    tz=st.sampled_from(["UTC", "Europe/Berlin"]),
+    absent=st.sets(st.integers(0, 60)),
+    odd=st.lists(st.integers(0, 3 * 86400), max_size=4),
+)
+def test_gaps_are_what_set_arithmetic_says(every, tz, absent, odd):
+    since, until = at("2026-10-24T00:00:00Z"), at("2026-10-27T00:00:00Z")
+    wanted = Expectation([ScheduleVersion(1, every, tz, "debian", 0, None, 0)], since, until)
+    starts = [wanted.start(number) for number in range(wanted.total)]
+    recorded = sorted([start for n, start in enumerate(starts) if n not in absent] + [since + each for each in odd])
+    gaps, strange = wanted.gaps(recorded)
+    assert [wanted.start(number) for gap in gaps for number in gap] == sorted(set(starts) - set(recorded))
+    assert set(strange) == set(recorded) - set(starts)
 
 
 # --- zones and versions of the schedule -----------------------------------------------------------------------------

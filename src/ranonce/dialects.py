@@ -89,11 +89,16 @@ class _Walk:
 
     def next_fire(self) -> int:
         """Move to the first fire after the present instant and return it; `until` if there is none before it."""
-        self.t += 1
-        self.moved = False
-        while self.t < self.until:
-            if not (self._month() or self._day() or self._hour() or self._minute() or self._second()):
-                return self.t
+        after = self.t
+        for ahead in range(1, DAY, 60):
+            self.t = after + ahead
+            self.moved = False
+            while self.t < self.until:
+                if not (self._month() or self._day() or self._hour() or self._minute() or self._second()):
+                    break
+            if self.t > after:
+                return min(self.t, self.until)
+            # robfig went back in time (where the clock is set back between full hours) and would go round for ever.
         return self.until
 
     def _local(self) -> tuple[int, int]:

@@ -278,7 +278,8 @@ class Refusal(Record):
 class Decision(Record):
     """What follows from one snapshot and one request: all that is to be written, or why not. Written whole, or not.
 
-    `lease` replaces the run's lease row; `drop_lease` removes it. `unchanged` are leases that the decision took to be
+    `lease` replaces the run's lease row; `drop_lease` removes it; `sighted` are leases, of this run or a rival, with
+    their first sighting. `unchanged` are leases that the decision took to be
     over: the commit must find them as they were read. `guarded` is False where only facts are added that stay true
     whatever else happened (a skip): such a commit needs no version.
     """
@@ -288,6 +289,7 @@ class Decision(Record):
     run: Run | None = None
     lease: Lease | None = None
     drop_lease: bool = False
+    sighted: tuple[Held, ...] = ()
     events: tuple[Event, ...] = ()
     gates: tuple[Gate, ...] = ()
     unchanged: tuple[Held, ...] = ()
@@ -301,7 +303,7 @@ class Decision(Record):
     @property
     def writes(self) -> bool:
         """Whether anything is to be committed."""
-        return bool(self.run or self.lease or self.drop_lease or self.events or self.gates)
+        return bool(self.run or self.lease or self.drop_lease or self.sighted or self.events or self.gates)
 
 
 # --- leases ---------------------------------------------------------------------------------------------------------
@@ -460,11 +462,7 @@ def _busy(snap: Snapshot, ask: Ask, run: Run, sightings: Mapping[str, Sighting])
         until=_wall_until(lease, snap) if lease else None,
         pid=sighting.pid,
     )
-    decision = _skip(snap, ask, refusal)
-    sighted = first_sight(lease, snap) if lease else None
-    if sighted and lease:
-        return decision.replace(lease=sighted, unchanged=_own(snap), guarded=True)
-    return decision
+    return _skip(snap, ask, refusal)
 
 
 def _pid(sighting: Sighting) -> str:
@@ -492,6 +490,7 @@ def _crash_ends_it(snap: Snapshot, ask: Ask, run: Run, sightings: Mapping[str, S
         move=TAKE_OVER,
         run=after,
         drop_lease=True,
+        sighted=(),
         events=(_expired(snap, run, sightings, ask.host), settled, *skip.events),
         unchanged=_considered_over(snap),
         guarded=True,
@@ -714,8 +713,18 @@ def _expired(snap: Snapshot, run: Run, sightings: Mapping[str, Sighting], host: 
 
 
 def _skip(snap: Snapshot, ask: Ask, refusal: Refusal) -> Decision:
+    """Refuse, and record it. What is noted besides are leases seen for the first time from this clock: without that
+    note, a lease from before a reboot would stand in the way for ever."""
+    unread = tuple(held for held in _considered_over(snap) if first_sight(held.lease, snap))
+    noted = Decision(
+        "skip",
+        refusal=refusal,
+        sighted=tuple(held.replace(lease=first_sight(held.lease, snap)) for held in unread),
+        unchanged=unread,
+        guarded=False,
+    )
     if not ask.record_skip:
-        return Decision("skip", refusal=refusal)
+        return noted
     run = snap.run
     data = {**ask.data}
     if refusal.holder:
@@ -736,7 +745,7 @@ def _skip(snap: Snapshot, ask: Ask, refusal: Refusal) -> Decision:
         host=ask.host,
         data=data,
     )
-    return Decision("skip", refusal=refusal, events=(event,), guarded=False)
+    return noted.replace(events=(event,))
 
 
 def claim_of(decision: Decision, snap: Snapshot, ask: Ask) -> Claim:

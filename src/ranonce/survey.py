@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: A window that begins later than this after the present is no early trigger, but another clock. Seconds.
 FUTURE_AFTER = 300
 FAR = 1 << 62
-FEW = 20
+FEW = 4
 #: Older runs that wait are named one by one up to so many a job; beyond, they are counted.
 NAMED_BACKLOG = 20
 
@@ -266,6 +266,10 @@ def _edited(spec: JobSpec, version: ScheduleVersion) -> str | None:
 
 
 def _is_window(job: Job, run: Run) -> bool:
+    """Say whether the schedule has the run's window, under its key, whether it is ever fired or not."""
+    number = job.expectation.number(run.window_start)
+    if number is not None:
+        return job.expectation.key(number) == run.key.window
     for era in job.expectation.eras:
         if era.since <= run.window_start < era.until:
             ticks = era.schedule.starts(run.window_start, run.window_start + 1)

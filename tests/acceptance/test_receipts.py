@@ -1,4 +1,4 @@
-"""What an invocation says and keeps: one receipt for each window, after the state is durable, whatever the output is."""
+"""What an invocation says and keeps: a receipt for each window, after the state is durable, whatever the output is."""
 
 from __future__ import annotations
 
@@ -204,7 +204,8 @@ def test_a_password_in_the_address_of_the_store_is_not_handed_on(world):
     environment = (
         "from types import SimpleNamespace as S; from ranonce.wrap import _Attempt; import os, sys\n"
         "wrapper = S(store_url=sys.argv[1], version=None, ledger=S(store=S(identity=lambda: S(ledger='x'))))\n"
-        "claim = S(key=S(job='j', window='w'), window=S(start=0, end=1), attempt=1, owner='o', generation=1, trigger='t')\n"
+        "claim = S(key=S(job='j', window='w'), window=S(start=0, end=1), attempt=1, owner='o', generation=1)\n"
+        "claim.trigger = 't'\n"
         "print(_Attempt._environment(S(claim=claim, wrapper=wrapper, ledger=wrapper.ledger)).get('RANONCE_STORE'))"
     )
 

@@ -215,6 +215,22 @@ def test_a_command_learns_which_run_it_is(world):
     assert ran.receipt["trigger"] == "api"
 
 
+def test_a_command_inherits_no_handle_of_the_ledger_but_its_lock(world):
+    world.run(sh='for fd in /proc/$$/fd/*; do readlink $fd; done > "$PIDS/handles"')
+    handles = (world.pids / "handles").read_text().splitlines()
+    ours = [handle for handle in handles if str(world.root) in handle and "/pids/" not in handle]
+    assert len(ours) == 1
+    assert "/attempts/" in ours[0]
+
+
+def test_a_job_can_run_another_job_of_the_same_ledger(world):
+    inner = f'$RANONCE run inner --every day --now {NOON} -- /bin/sh -c "$WORK"'
+    ran = world.run(job="outer", sh=inner, env={"WORK": EFFECT})
+    assert ran.exit == 0
+    assert [receipt["job"] for receipt in ran.receipts] == ["inner", "outer"]
+    assert world.effects() == [f"inner {TODAY} 1"]
+
+
 def test_window_in_an_argument_is_replaced_everywhere(world):
     ran = world.ranonce("run", "job", "--every", "day", "--now", NOON, "--", "echo", "{window}", "out/{window}.json")
     assert ran.out == f"{TODAY} out/{TODAY}.json\n".encode()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from ranonce.filesystem import file_system_of
+from ranonce.liveness import boot_clock
 from tests.conftest import HELD_EFFECT, RANONCE, TODAY, Ran, World, lives, wait_until
 
 ROOT = os.geteuid() == 0
@@ -65,6 +66,10 @@ def deleted(world):
 def emptied(world):
     for file in store_files(world):
         file.write_bytes(b"")
+
+
+def truncated(world):
+    os.truncate(world.store, 0)
 
 
 def rolled_back(world):
@@ -279,13 +284,23 @@ def test_without_anything_that_names_the_ledger_an_unknown_one_is_refused(world)
 # --- gone while the work goes on ------------------------------------------------------------------------------------
 
 
+def beaten(world, invocation):
+    """Wait until a lease of one second would be over, had its heartbeats not been tried meanwhile."""
+    over = boot_clock() + 1.5
+    wait_until(lambda: boot_clock() > over)
+    assert invocation.process.poll() is None
+
+
 def test_a_ledger_that_vanished_during_the_work_leaves_the_outcome_with_this_host(world):
-    working, _ = world.hold()
+    working, child = world.hold("--lease", "1s")
     away = world.root / "away"
     world.store.parent.rename(away)
+    beaten(world, working)
+    assert lives(child)
     world.let_go()
     ran = working.ends()
     assert (ran.exit, ran.receipt["event"], ran.receipt["reason"]) == (74, "done", "not-recorded")
+    assert "Traceback" not in ran.err
     refused(world.run())
     away.rename(world.store.parent)
     again = world.run()
@@ -294,14 +309,24 @@ def test_a_ledger_that_vanished_during_the_work_leaves_the_outcome_with_this_hos
     assert world.effects() == [f"job {TODAY} 1"]
 
 
-def test_a_ledger_replaced_during_the_work_is_not_written_into(world):
-    working, _ = world.hold()
-    backup = copied(world, "backup")
-    put_back(world, backup)
+@pytest.mark.parametrize("lost", [rolled_back, created_anew, created_anew_under_the_same_id, truncated])
+def test_a_ledger_replaced_during_the_work_kills_no_healthy_job_and_is_not_written_into(world, lost):
+    world.run(now="2026-11-08T12:00:00Z")
+    copied(world, "yesterday")
+    working, child = world.hold("--lease", "1s")
+    today = copied(world, "today")
+    lost(world)
+    replaced = world.store.read_bytes()
+    beaten(world, working)
+    assert lives(child)
     world.let_go()
-    assert working.ends().exit == 74
-    assert world.run().said() == (0, "skipped", "done")  # the copy is a whole ledger, and the outcome was kept
-    assert world.effects() == [f"job {TODAY} 1"]
+    ran = working.ends()
+    assert (ran.exit, ran.receipt["event"]) == (74, "done")
+    assert world.store.read_bytes() == replaced
+    refused(world.run())
+    put_back(world, today)
+    assert world.run().said() == (0, "skipped", "done")
+    assert world.effects() == ["job 2026-11-08 1", f"job {TODAY} 1"]
 
 
 def test_evidence_removed_during_the_work_lets_nobody_in(world):
@@ -392,8 +417,6 @@ def test_a_locked_ledger_kills_no_healthy_job(world, locked):
     working, child = world.hold("--lease", "1s")
     db = locked()
     expires = db.execute("SELECT expires FROM leases").fetchone()[0]
-    from ranonce.liveness import boot_clock
-
     wait_until(lambda: boot_clock() > expires + 0.5)
     assert lives(child)
     db.close()
@@ -540,30 +563,6 @@ def test_a_place_that_is_kept_in_memory_is_refused_by_name_unless_it_is_accepted
         shutil.rmtree(os.path.dirname(store), ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "told"),
-    [
-        ("ext4", None),
-        ("xfs", None),
-        ("nfs4", "network"),
-        ("cifs", "network"),
-        ("fuse.sshfs", "network"),
-        ("9p", "network"),
-        ("overlay", "container"),
-        ("tmpfs", "memory"),
-        ("squashfs", "read-only"),
-    ],
-)
-def test_a_file_system_that_forgets_or_does_not_lock_is_known_by_its_kind(tmp_path, kind, told):
-    mounts = tmp_path / "mountinfo"
-    lines = ["1 0 8:1 / / rw - ext4 /dev/sda rw", f"2 1 0:9 / {tmp_path}/a\\040b rw,relatime shared:1 - {kind} x rw"]
-    mounts.write_text("\n".join(lines) + "\n")
-    found = file_system_of(f"{tmp_path}/a b/ledger", mounts=str(mounts))
-    assert (found.kind, found.mount) == (kind, f"{tmp_path}/a b")
-    assert (told in found.problem) if told else found.problem is None
-    assert file_system_of(f"{tmp_path}/a", mounts=str(mounts)).kind == "ext4"
-
-
 # --- full -----------------------------------------------------------------------------------------------------------
 
 
@@ -634,8 +633,6 @@ def test_a_disk_that_fills_up_kills_no_healthy_job_whose_output_and_verdict_are_
     working, child = small.hold("--lease", "1s", sh=f"{HELD_EFFECT}; {large}; exit 3")
     filler = fill(small)
     seen = small.sql("SELECT expires FROM leases")[0][0]
-    from ranonce.liveness import boot_clock
-
     wait_until(lambda: boot_clock() > seen + 0.5)
     assert lives(child)
     small.let_go()

@@ -221,6 +221,9 @@ def _what(event: Event) -> str:
     if event.version:
         parts.append(f"version {event.version}")
     for name, value in data.items():
+        if isinstance(value, bool):
+            parts.append(name if value else f"not {name}")
+            continue
         at = isinstance(value, (int, float)) and name in ("until", "resume_at", "started_at")
         parts.append(f"{name} {format_instant(value) if at else value}")
     return "; ".join(parts)

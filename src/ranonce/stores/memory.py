@@ -111,6 +111,8 @@ class MemoryStore:
         if decision.lease is not None:
             start = run.window_start if run else decision.unchanged[0].window_start
             self._leases[key, start] = decision.lease
+        for held in decision.sighted:
+            self._leases[held.key, held.window_start] = held.lease
         if decision.drop_lease and run is not None:
             self._leases.pop((key, run.window_start), None)
         for gate in decision.gates:

@@ -216,6 +216,8 @@ class SqliteStore:
                 start = decision.run.window_start if decision.run else decision.unchanged[0].window_start
                 self._db.execute(SQL["put_lease"], _lease_row(key, start, decision.lease))
                 failpoint("commit:after-lease")
+            for held in decision.sighted:
+                self._db.execute(SQL["put_lease"], _lease_row(held.key, held.window_start, held.lease))
             if decision.drop_lease and decision.run is not None:
                 self._db.execute(SQL["drop_lease"], (key.job, decision.run.window_start, key.window, key.input))
                 failpoint("commit:after-drop")
@@ -375,7 +377,10 @@ class SqliteStore:
             raise _translated(error, self.path) from error
 
     def reopen(self, wait_seconds: float) -> Self:
-        return type(self)(self.path, wait_seconds=wait_seconds)
+        other = type(self)(self.path, wait_seconds=wait_seconds)
+        if (other._file, other._identity) != (self._file, self._identity):
+            raise NotThisLedger(f"the ledger {self.path!r} was replaced while it was open.", _LOST)
+        return other
 
     def close(self) -> None:
         self._db.close()
@@ -514,8 +519,8 @@ def _read(text: str) -> float:
 def _starts(text: str) -> Sequence[int]:
     """Return starts from the text that lists them: a range where they are evenly spaced, without reading each."""
     first, last, count = int(text.partition(",")[0]), int(text.rpartition(",")[2]), text.count(",") + 1
-    step = (last - first) // (count - 1) if count > 1 else 1
-    if step > 0 and text == _listed(first, step, count):
+    step, uneven = divmod(last - first, count - 1) if count > 1 else (1, 0)
+    if step > 0 and not uneven and text == _listed(first, step, count):
         return range(first, last + 1, step)
     return sorted(json.loads(f"[{text}]"))
 

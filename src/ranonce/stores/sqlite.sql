@@ -119,7 +119,7 @@ FROM runs WHERE job = ? AND window_start >= ? AND window_start < ? ORDER BY wind
 -- Runs that were stopped and wait to be resumed, oldest first.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
        triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
-FROM runs
+FROM runs INDEXED BY runs_unfinished
 WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held') AND status = 'stopped'
 ORDER BY window_start, "window", input;
 
