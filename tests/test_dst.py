@@ -11,6 +11,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+
 from ranonce.timefmt import DAY, format_instant, parse_instant
 from ranonce.windows import Schedule, choose
 from tests.cron_reference import LocalMinutes
@@ -129,7 +130,10 @@ def test_a_kubernetes_walk_may_leap_over_months_from_a_missing_midnight():
 def test_a_kubernetes_walk_that_would_never_end_goes_on():
     """robfig/cron 3.0.1 hangs here: clocks in St. John's went back at 00:01."""
     job = Schedule("50 0,3 * * *", "America/St_Johns", "kubernetes")
-    assert texts(job.fires(at("2007-11-04T12:00Z"), at("2007-11-05T12:00Z"))) == ["2007-11-05T04:20Z", "2007-11-05T07:20Z"]
+    assert texts(job.fires(at("2007-11-04T12:00Z"), at("2007-11-05T12:00Z"))) == [
+        "2007-11-05T04:20Z",
+        "2007-11-05T07:20Z",
+    ]
     assert job.fires(at("2011-12-29T00:00Z"), at("2011-12-30T00:00Z"))
     skipped_date = Schedule("0 5 * * 1", "Pacific/Apia", "kubernetes")
     assert texts(skipped_date.fires(at("2011-12-27T00:00Z"), at("2012-01-03T00:00Z"))) == ["2012-01-01T15:00Z"]

@@ -164,6 +164,20 @@ def test_a_program_whose_first_thread_has_ended_still_lives(sleeper):
     assert process_start(process.pid) is not None
 
 
+def test_on_a_system_without_proc_locks_and_signals_it_can_be_imported_and_proves_nothing():
+    code = (
+        "import os, select, signal, sys\n"
+        "sys.modules['fcntl'] = None\n"
+        "for module, names in ((signal, 'SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGCHLD SIGPIPE SIGXFSZ pthread_sigmask'),\n"
+        "                      (os, 'uname fork setpgid killpg O_NOFOLLOW O_NONBLOCK'), (select, 'poll')):\n"
+        "    for name in names.split(): delattr(module, name)\n"
+        "import ranonce.liveness, ranonce.process\n"
+        "print(ranonce.liveness.examine('/', 'a' * 32, ranonce.liveness.HostIdentity('')).state)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("unknown\n", "")
+
+
 # --- the attempt's file ---
 
 

@@ -623,6 +623,33 @@ def test_dead_members_of_the_group_are_no_leftovers():
     assert time.monotonic() - began < 2
 
 
+@pytest.fixture(scope="module")
+def no_proc() -> tuple[str, ...]:
+    inside = ("/bin/sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+    for prefix in (("unshare", "--mount"), ("unshare", "--mount", "--map-root-user")):
+        tried = subprocess.run((*prefix, *inside, "true"), capture_output=True, text=True)
+        if tried.returncode == 0:
+            return (*prefix, *inside)
+    pytest.skip(f"/proc cannot be hidden here: {tried.stderr.strip()}")
+
+
+def test_without_proc_what_is_left_is_known_as_a_group_only(wrapper, no_proc):
+    one = wrapper("sleep 60 & exit 3", prefix=no_proc, leftovers="leave", hold=0.1)
+    ending = one.ending()
+    assert (ending["exit"], ending["leftovers"]) == (3, [{"pid": one.child, "name": ""}])
+
+
+def test_without_proc_a_background_job_is_waited_for_and_stopped_all_the_same(wrapper, no_proc, tmp_path):
+    one = wrapper("(sleep 0.2; echo late) & exit 3", prefix=no_proc)
+    assert (one.ending()["output"]["head"], one.ending()["leftovers"]) == ("late\n", [])
+    one = wrapper(f"sleep 60 & {ready(tmp_path)} exit 3", prefix=no_proc)
+    await_ready(tmp_path)
+    one.signal(signal.SIGTERM)
+    ending = one.ending()
+    assert (ending["stopped_by"], ending["leftovers"]) == (signal.SIGTERM, [])
+    assert not group_lives(one.child)
+
+
 def group_lives(group: int) -> bool:
     """Whether a process of the group does anything."""
     for entry in os.listdir("/proc"):
@@ -699,10 +726,11 @@ NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 @pytest.fixture(scope="module")
 def namespace() -> tuple[str, ...]:
-    tried = subprocess.run((*NAMESPACE, "true"), capture_output=True, text=True)
-    if tried.returncode != 0:
-        pytest.skip(f"no new PID namespace for us here: {tried.stderr.strip()}")
-    return NAMESPACE
+    for prefix in (NAMESPACE, (*NAMESPACE, "--map-root-user")):
+        tried = subprocess.run((*prefix, "true"), capture_output=True, text=True)
+        if tried.returncode == 0:
+            return prefix
+    pytest.skip(f"no new PID namespace for us here: {tried.stderr.strip()}")
 
 
 #: Fifty processes that outlive the parent that made them, and end a moment later.

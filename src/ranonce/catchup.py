@@ -33,16 +33,22 @@ class Earlier(Record):
     schedule: int
 
 
-def earlier_windows(ledger: Ledger, spec: JobSpec, declared: Declared, *, before: int, now: float) -> list[Earlier]:
-    """Return the windows to do before the one that starts at `before` (unix seconds), oldest first."""
+def earlier_windows(
+    ledger: Ledger, spec: JobSpec, declared: Declared, *, before: int, now: float, given: str = ""
+) -> list[Earlier]:
+    """Return the windows to do before the one that starts at `before` (unix seconds), oldest first.
+
+    `given` is the digest of the input at hand where other input is other work: work on another cannot be done with it.
+    """
     if spec.catch_up == "none":
         return []
     if spec.catch_up == "stopped":
         runs = [run for run in ledger.store.stopped(spec.name, before) if run.reason != "signal" and _due(run, now)]
-        return [_again(run) for run in runs[: spec.catch_up_limit]]
-    found = [_again(run) for run in _unfinished(ledger, spec, before=before, now=now)]
+    else:
+        runs = list(_unfinished(ledger, spec, before=before, now=now))
+    found = [_again(run) for run in runs if run.key.input == given]
     if spec.catch_up == "all":
-        found += _missing(ledger, spec, declared, before=before)
+        found += _missing(ledger, spec, declared, before=before, given=given)
     return sorted(found, key=lambda earlier: earlier.window.start)[: spec.catch_up_limit]
 
 
@@ -69,7 +75,7 @@ def _unfinished(ledger: Ledger, spec: JobSpec, *, before: int, now: float) -> It
                 yield crashed
 
 
-def _missing(ledger: Ledger, spec: JobSpec, declared: Declared, *, before: int) -> Iterator[Earlier]:
+def _missing(ledger: Ledger, spec: JobSpec, declared: Declared, *, before: int, given: str) -> Iterator[Earlier]:
     job = ledger.store.job(spec.name)
     assert job is not None, "the job was recorded before its windows are looked for"
     begin = int(max(job.declared_at, spec.since or 0))
@@ -79,4 +85,4 @@ def _missing(ledger: Ledger, spec: JobSpec, declared: Declared, *, before: int) 
         for start in schedule.expected(max(begin, version.valid_from or 0), min(end or 0, before)):
             if start not in known:
                 window = schedule.window_at(start)
-                yield Earlier(RunKey(spec.name, window.key), window, version.number)
+                yield Earlier(RunKey(spec.name, window.key, given), window, version.number)

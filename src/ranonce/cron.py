@@ -108,9 +108,12 @@ class CronRule:
             return range(since + (self.minutes[0] - since) % step, until, step)
         from bisect import bisect_left  # not needed for the schedules that most jobs have
 
-        days = self._matching_days(since // DAY, (until - 1) // DAY)
-        slots = [day * DAY + at for day in days for at in self.minutes]
-        return slots[bisect_left(slots, since) : bisect_left(slots, until)]
+        slots: list[int] = []
+        for day in self._matching_days(since // DAY, (until - 1) // DAY):
+            midnight = day * DAY
+            begin, end = bisect_left(self.minutes, since - midnight), bisect_left(self.minutes, until - midnight)
+            slots.extend([midnight + at for at in self.minutes[begin:end]])
+        return slots
 
     def _matching_days(self, first: int, last: int) -> Iterator[int]:
         """Yield the matching days from first to last, counted from 1970-01-01, whole months at a stride."""

@@ -8,7 +8,7 @@ the answer `lost` does.
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock, start_new_thread
 
 from ranonce.errors import RanonceError
 from ranonce.liveness import boot_clock
@@ -58,34 +58,36 @@ class Heartbeat:
         self._margin = stop_margin(lease_seconds, grace_seconds)
         self._confirmed = claimed_at
         self._fence = fence
-        self._over = threading.Event()
-        self._told = threading.Lock()
-        self._threads: list[threading.Thread] = []
+        # Locks for an event and a once: `threading` is not loaded before the child is forked.
+        self._over = allocate_lock()
+        self._over.acquire()  # released when it is over
+        self._told = allocate_lock()
+        self.running = False
         self.lost: Refusal | None = None
         self.last_error: RanonceError | None = None
 
-    @property
-    def running(self) -> bool:
-        """Whether it beats, or has beaten."""
-        return bool(self._threads)
-
     def start(self) -> None:
         """Begin to beat. Call it after the child was forked: the fork must come from a single thread."""
-        loops = [self._beat, self._watch] if self._fence else [self._beat]
-        for loop in loops:
-            thread = threading.Thread(target=loop, name=f"ranonce{loop.__name__}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self.running = True
+        start_new_thread(self._beat, ())
+        if self._fence:
+            start_new_thread(self._watch, ())
 
     def end(self) -> None:
         """Stop beating. A renewal that hangs in a dead connection is left behind."""
-        self._over.set()
-        for thread in self._threads:
-            thread.join(timeout=0.1)
+        if self._over.locked():
+            self._over.release()
+
+    def _sleep(self, seconds: float) -> bool:
+        """Sleep, and say whether it was ended meanwhile."""
+        if self._over.acquire(timeout=seconds):
+            self._over.release()
+            return True
+        return False
 
     def _beat(self) -> None:
         pause = beat_interval(self._lease)
-        while not self._over.wait(pause):
+        while not self._sleep(pause):
             sent = self._clock()
             try:
                 refusal = self._renew()
@@ -106,9 +108,9 @@ class Heartbeat:
             if left <= 0:
                 self._tell("fenced")
                 return
-            if self._over.wait(min(left, FENCE_LOOK_SECONDS)):
+            if self._sleep(min(left, FENCE_LOOK_SECONDS)):
                 return
 
     def _tell(self, why: str) -> None:
-        if self._told.acquire(blocking=False) and not self._over.is_set():
+        if self._told.acquire(blocking=False) and self._over.locked():
             self._stop(why)

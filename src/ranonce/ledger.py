@@ -277,8 +277,7 @@ class Ledger:
         OutcomeNotRecorded then.
         """
         text = outcome_text(held, verdict)
-        if keep:
-            keep(text, False)
+        _kept(keep, text, sync=False)
         failpoint("finish:outcome-kept")
         give_up = time.monotonic() + self.wait_seconds
         pause = 0.05
@@ -287,12 +286,11 @@ class Ledger:
                 return self.finish(held, verdict)
             except (StoreUnavailable, NotThisLedger, ConfigError) as error:
                 if time.monotonic() + pause > give_up or not isinstance(error, StoreUnavailable):
-                    if keep:
-                        keep(text, True)
-                    where = "it waits on this host and is recorded by the next run" if keep else "it is lost"
                     raise OutcomeNotRecorded(
                         f"{held.key} ended ({verdict.outcome}), but that could not be recorded: {error.sentence}",
-                        f"Outcome kept: {where}.",
+                        "The outcome waits on this host; the next run here records it before anything else."
+                        if _kept(keep, text, sync=True)
+                        else f"Nor could it be kept on this host: say it yourself (ranonce release {held.key.job} …).",
                     ) from error
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
@@ -358,6 +356,17 @@ class Ledger:
         earlier = self.store.last_started_end(job, 0, now)
         begin = every.window_at(now).start
         return begin if earlier is None else max(begin, earlier)
+
+
+def _kept(keep: Callable[[str, bool], None] | None, text: str, *, sync: bool) -> bool:
+    """Keep an outcome with this host, and say whether that went well; the store may still take it if not."""
+    if keep is None:
+        return False
+    try:
+        keep(text, sync)
+    except OSError:
+        return False
+    return True
 
 
 def _contradiction(job: str, recorded: Declared, every: Schedule, offset: int) -> ConfigError:

@@ -83,17 +83,23 @@ class Schedule:
 
         UsageError outside the years 1 to 9999, or for more than five million ticks that are no range.
         """
-        lo, hi = _whole(since), _whole(until)
+        lo, hi = self._span(since, until)
         return self._ticks(lo, hi) if lo < hi else range(0)
 
-    def _ticks(self, since: int, until: int) -> Sequence[int]:
-        rule, zone = self._rule, self._zone
-        if (until - since) // DAY * rule.per_day > _MOST_TICKS and (zone or not isinstance(rule.slots(0, 1), range)):
+    def _span(self, since: float, until: float) -> tuple[int, int]:
+        """Return the whole seconds of a span, if the ticks in it are not too many to be listed."""
+        lo, hi = _whole(since), _whole(until)
+        is_range = self._zone is None and isinstance(self._rule.slots(0, 1), range)
+        if (hi - lo) // DAY * self._rule.per_day > _MOST_TICKS and not is_range:
             raise UsageError(
-                f"From {format_instant(since)} to {format_instant(until - 1)} there are more than {_MOST_TICKS:,}"
+                f"From {format_instant(lo)} to {format_instant(hi - 1)} there may be more than {_MOST_TICKS:,}"
                 f" windows of {shown(self.every)}.",
                 "Ask for a shorter time.",
             )
+        return lo, hi
+
+    def _ticks(self, since: int, until: int) -> Sequence[int]:
+        rule, zone = self._rule, self._zone
         if zone is None:
             return rule.slots(since, until)
         from ranonce.zones import every_pass, first_pass
@@ -203,7 +209,7 @@ class Schedule:
 
         For an hour, day, week or month: a scheduler set to fire when the window begins.
         """
-        lo, hi = _whole(since), _whole(until)
+        lo, hi = self._span(since, until)
         rule = parse_cron(self._rule.cron) if isinstance(self._rule, Calendar) else self._rule
         if lo >= hi:
             return []

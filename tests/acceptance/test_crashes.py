@@ -13,7 +13,7 @@ import pytest
 
 from ranonce.ledger import Ledger, outcome_text
 from ranonce.lifecycle import Claim, Verdict
-from ranonce.liveness import boot_clock
+from ranonce.liveness import boot_clock, group_members
 from tests.conftest import EFFECT, HELD_EFFECT, TODAY, lives, wait_until
 from tests.contract.acting import ask
 
@@ -29,7 +29,7 @@ def killed(world, *options, sh=HELD_EFFECT, **how):
     invocation.signal(signal.SIGKILL)
     assert invocation.ends().exit == -signal.SIGKILL
     world.let_go()
-    wait_until(lambda: not lives(child))
+    wait_until(lambda: not group_members(child))
     return invocation, child
 
 
@@ -46,7 +46,7 @@ def test_a_command_that_outlives_its_killed_wrapper_blocks_a_second_start(world)
         assert f"process {child} (sh) still works" in refused.receipt["sentence"]
     assert lives(child)
     world.let_go()
-    wait_until(lambda: not lives(child))
+    wait_until(lambda: not group_members(child))
     assert world.run().said() == (0, "done", None)
     assert world.effects() == [f"job {TODAY} 1", f"job {TODAY} 2"]
     assert [event for event in world.events() if event[0] != "skipped"] == [
@@ -300,7 +300,7 @@ def test_an_outcome_left_behind_at_the_moment_of_a_take_over_is_not_done_again(w
     os.killpg(child, signal.SIGKILL)
     invocation.signal(signal.SIGKILL)
     invocation.ends()
-    wait_until(lambda: not lives(child))
+    wait_until(lambda: not group_members(child))
     answer = ledger.claim(taking)
     ledger.close()
     assert answer.reason == "done"

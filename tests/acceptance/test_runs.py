@@ -19,6 +19,7 @@ def test_a_later_trigger_of_a_window_finds_it_done(world):
             ran = world.run(now=f"{day}T12:00:00Z")
             assert ran.exit == 0
     assert world.effects() == [f"job {day} 1" for day in days]
+    assert world.sql("SELECT status, count(*) FROM runs GROUP BY 1") == [("done", 5)]
     for day in days:
         assert world.events(window=day) == [
             ("start", "start", 1),

@@ -18,7 +18,7 @@ import pytest
 
 from ranonce.filesystem import file_system_of
 from ranonce.liveness import boot_clock
-from tests.conftest import HELD_EFFECT, RANONCE, TODAY, Ran, World, lives, wait_until
+from tests.conftest import EFFECT, HELD_EFFECT, NOON, RANONCE, TODAY, Ran, World, lives, wait_until
 
 ROOT = os.geteuid() == 0
 
@@ -388,6 +388,19 @@ def test_a_ledger_that_is_locked_for_a_while_is_waited_for(world, locked):
     assert world.run().said() == (0, "done", None)
 
 
+def test_a_stop_while_the_ledger_is_waited_for_starts_nothing(world, locked):
+    world.run(now="2026-11-08T12:00:00Z")
+    db = locked()
+    waiting = world.start(*world.words())
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.process.wait(1)
+    waiting.signal(signal.SIGTERM)
+    db.close()
+    assert waiting.ends().said() == (-signal.SIGTERM, "stopped", "signal")
+    assert len(world.effects()) == 1
+    assert world.run().said() == (0, "done", None)
+
+
 def test_an_outcome_waits_for_a_locked_ledger(world, locked):
     working, _ = world.hold()
     db = locked()
@@ -564,6 +577,16 @@ def test_a_place_that_is_kept_in_memory_is_refused_by_name_unless_it_is_accepted
 
 
 # --- full -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("handles", [8, 9, 12, 16])
+def test_too_few_file_handles_start_nothing(world, handles):
+    ran = world.shell(f"ulimit -n {handles}; $RANONCE run job --every day --now {NOON} -- /bin/sh -c '{EFFECT}'")
+    assert ran.exit in (69, 78, 126)
+    assert ran.receipt["event"] in ("unavailable", "failed")
+    assert "Traceback" not in ran.err
+    assert world.effects() == []
+    assert world.run().said() == (0, "done", None)
 
 
 @pytest.fixture

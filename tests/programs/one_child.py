@@ -40,12 +40,16 @@ def told(ending: Ending | SpawnFailed) -> dict[str, object]:
 
 def peak_kib() -> int:
     """The most memory this program had. (The resource usage of a process begins with that of the one it came from.)"""
+    if not os.path.exists("/proc/self"):
+        return 0
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
 
 
 def zombies() -> int:
     """How many of the processes we see are dead and not collected."""
+    if not os.path.exists("/proc/self"):
+        return 0
     seen = (look_at(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal())
     return sum(process is not None and process.dead and os.getpid() in (1, parent(process.pid)) for process in seen)
 

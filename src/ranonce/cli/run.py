@@ -212,7 +212,9 @@ class _Invocation:
                 trigger="catch-up",
                 chosen_by="catch-up",
             )
-            for found in earlier_windows(self.ledger, self.spec, declared, before=current.window.start, now=self.now)
+            for found in earlier_windows(
+                self.ledger, self.spec, declared, before=current.window.start, now=self.now, given=current.key.input
+            )
         ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
+from _thread import allocate_lock, start_new_thread
 
 from ranonce.errors import StoreUnavailable
 
@@ -52,8 +52,8 @@ class WaitingLine:
         when it finally gets the lock gives the turn to the next.
         """
         turn = _Turn(self._open())
-        threading.Thread(target=turn.wait, name="ranonce-line", daemon=True).start()
-        if not turn.come.wait(self.wait_seconds) and not turn.taken_after_all():
+        start_new_thread(turn.wait, ())
+        if not turn.come.acquire(timeout=self.wait_seconds) and not turn.taken_after_all():
             raise StoreUnavailable(
                 f"the ledger {self.path.removesuffix('-line')} was busy for {self.wait_seconds:g} seconds.",
                 "Nothing was started; look for a process that holds it (fuser), or allow a longer store wait.",
@@ -69,10 +69,11 @@ class WaitingLine:
 class _Turn:
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.come = threading.Event()
+        self.come = allocate_lock()
+        self.come.acquire()  # released when the turn has come
         self.error: OSError | None = None
         self._given_up = False
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def wait(self) -> None:
         try:
@@ -83,10 +84,10 @@ class _Turn:
             if self._given_up:
                 os.close(self.fd)
             else:
-                self.come.set()
+                self.come.release()
 
     def taken_after_all(self) -> bool:
         """Give up, unless the turn came in this very moment."""
         with self._lock:
-            self._given_up = not self.come.is_set()
+            self._given_up = self.come.locked()
             return not self._given_up
