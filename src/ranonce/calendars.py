@@ -26,7 +26,7 @@ MONDAY = 4 * DAY  # 1970-01-05
 class Calendar:
     """One calendar grain: the local instants at which its windows begin, and the text of their keys."""
 
-    __slots__ = ("by_elapsed_time", "cron", "per_day", "text")
+    __slots__ = ("by_elapsed_time", "cron", "text")
 
     largest_change: float = float("inf")
 
@@ -34,7 +34,6 @@ class Calendar:
         self.text = text
         self.cron = cron  # the rule of a scheduler that fires at the start of each window
         self.by_elapsed_time = text == "hour"
-        self.per_day = 24 if text == "hour" else 1
 
     def slots(self, since: int, until: int) -> Sequence[int]:
         """Return the beginnings in [since, until), in local seconds, ascending."""
@@ -45,6 +44,10 @@ class Calendar:
             return _months(since, until)
         step, anchor = {"hour": (HOUR, 0), "day": (DAY, 0), "week": (WEEK, MONDAY)}[self.text]
         return range(since + (anchor - since) % step, until, step)
+
+    def outnumbers(self, limit: int, since: int, until: int) -> bool:
+        """Tell whether [since, until) may hold more than `limit` beginnings."""
+        return (until - since) // DAY * (24 if self.text == "hour" else 1) > limit
 
     def key(self, local: int, offset: int | None) -> str:
         """Print the key of the window that begins at a local instant; the offset only where hours may repeat."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from datetime import date
 from functools import lru_cache
+from itertools import islice
 
 from ranonce.errors import ConfigError
 from ranonce.timefmt import DAY, FIRST_INSTANT, INSTANTS_END, ORDINAL_OF_1970, shown
@@ -74,11 +75,6 @@ class CronRule:
         return self._fields[3]
 
     @property
-    def per_day(self) -> int:
-        """How often the rule runs on a day that matches."""
-        return len(self.minutes)
-
-    @property
     def _identity(self) -> tuple[object, ...]:
         return (self._fields, self.by_elapsed_time, self.either_day)
 
@@ -114,6 +110,13 @@ class CronRule:
             begin, end = bisect_left(self.minutes, since - midnight), bisect_left(self.minutes, until - midnight)
             slots.extend([midnight + at for at in self.minutes[begin:end]])
         return slots
+
+    def outnumbers(self, limit: int, since: int, until: int) -> bool:
+        """Tell whether [since, until) may hold more than `limit` slots."""
+        if (until - since) // DAY * len(self.minutes) <= limit:
+            return False
+        days = self._matching_days(since // DAY, (until - 1) // DAY)
+        return next(islice(days, limit // len(self.minutes), None), None) is not None
 
     def _matching_days(self, first: int, last: int) -> Iterator[int]:
         """Yield the matching days from first to last, counted from 1970-01-01, whole months at a stride."""

@@ -90,9 +90,9 @@ class Schedule:
         """Return the whole seconds of a span, if the ticks in it are not too many to be listed."""
         lo, hi = _whole(since), _whole(until)
         is_range = self._zone is None and isinstance(self._rule.slots(0, 1), range)
-        if (hi - lo) // DAY * self._rule.per_day > _MOST_TICKS and not is_range:
+        if not is_range and self._rule.outnumbers(_MOST_TICKS, lo, hi):
             raise UsageError(
-                f"From {format_instant(lo)} to {format_instant(hi - 1)} there may be more than {_MOST_TICKS:,}"
+                f"From {format_instant(lo)} to {format_instant(hi - 1)} there are more than {_MOST_TICKS:,}"
                 f" windows of {shown(self.every)}.",
                 "Ask for a shorter time.",
             )
