@@ -30,7 +30,7 @@ class Planted:
         self.store: Store = store or MemoryStore(now=lambda: BOOT, wall=lambda: self.clock, domain=DOMAIN)
         self.schedules: list[Schedule] = []
         self.settings: dict[str, object] = {"late_after": 3600.0, "max_attempts": 3, **job}
-        self.declared_at = at("2026-01-01T00:00:00Z")
+        self.declared_at = at(str(self.settings.pop("declared_at", "2026-01-01T00:00:00Z")))
         self.declare(every, tz=tz)
 
     def declare(
@@ -153,10 +153,10 @@ class Planted:
         now: str = NOW,
         spec: JobSpec | None = None,
         folder: str | None = None,
-        stretch: bool = False,
+        usual: bool = False,
     ) -> list[Finding]:
         survey = self.survey(now, folder)
-        job = survey.job("j", Span(at(since), at(until), stretch), spec=spec)
+        job = survey.job("j", Span(at(since), at(until), usual), spec=spec)
         return judge(job, survey.moment)
 
 

@@ -139,6 +139,15 @@ def test_nothing_is_missing_before_the_jobs_own_beginning(hourly):
     assert said(hourly.probe("2026-11-09T00:00:00Z", spec=spec)) == [("missing", "2026-11-09T10")]
 
 
+def test_the_first_morning_is_quiet_and_a_named_time_is_taken_as_it_is():
+    planted = Planted("hour", declared_at="2026-11-09T10:30:00Z")
+    later = "2026-11-09T13:30:00Z"
+    assert said(planted.probe("2026-11-09T08:00:00Z", later, now=later, usual=True)) == [("missing", "2026-11-09T11")]
+    literal = planted.probe("2026-11-09T08:00:00Z", later, now=later)
+    assert literal[0].window == "2026-11-09T08"
+    assert "first recorded at 2026-11-09T10:30:00Z" in literal[0].text
+
+
 def test_a_job_that_no_ledger_knows_is_missing_from_the_span_on():
     spec = JobSpec("j", every="day", declared=True)
     planted = Planted("day")
@@ -153,9 +162,9 @@ def test_a_job_that_no_ledger_knows_is_missing_from_the_span_on():
 )
 def test_the_newest_due_window_is_judged_where_it_began_before_the_span(every, window):
     planted = Planted(every)
-    assert said(planted.probe("2026-11-07T12:30:00Z", stretch=True)) == [("missing", window)]
+    assert said(planted.probe("2026-11-07T12:30:00Z", usual=True)) == [("missing", window)]
     planted.run(window)
-    assert planted.probe("2026-11-07T12:30:00Z", stretch=True) == []
+    assert planted.probe("2026-11-07T12:30:00Z", usual=True) == []
 
 
 @given(

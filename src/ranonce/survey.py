@@ -32,14 +32,16 @@ NAMED_BACKLOG = 20
 
 
 class Span(Record):
-    """Windows that start in [since, until), unix seconds. `stretch`: back to the newest due window, if it began before.
+    """Windows that start in [since, until), unix seconds. `usual`: nobody named a time, so it is fitted to each job.
 
-    So a weekly window, due when its week has ended, is seen by a probe of the last 48 hours.
+    It reaches back to the newest due window, so that a weekly one, due when its week has ended, is seen by a probe of
+    the last 48 hours; and nothing is missing from before the job was first recorded, so that the first morning is
+    quiet. A span that was named is taken as it is.
     """
 
     since: int
     until: int
-    stretch: bool = False
+    usual: bool = False
 
 
 class Survey:
@@ -65,7 +67,9 @@ class Survey:
         job = described(name, spec, recorded, self.store.schedules(name))
         since, until = span.since, max(span.since, min(span.until, self.future))
         wanted = Expectation(job.versions, since, until)
-        if span.stretch and not wanted.due_by(self.moment.now, job.late_after):
+        if span.usual and recorded.declared_at <= self.moment.now:
+            job = job.replace(begins=max(job.begins or 0.0, recorded.declared_at))
+        if span.usual and not wanted.due_by(self.moment.now, job.late_after):
             since = self._newest_due(job, since)
             wanted = Expectation(job.versions, since, until)
         return self._read(job.replace(expectation=wanted), since, until)

@@ -42,7 +42,7 @@ COMMAND = Command(
         Option("for", "Which scheduler the line is for.", "SCHEDULER", "choice", ("crontab",), default="crontab"),
         *RUN_OPTIONS,
         *DECLARE_OPTIONS,
-        Option("now", "Let a changed schedule begin as if it were this instant.", "INSTANT", "instant"),
+        Option("now", "Declare it as if it were this instant.", "INSTANT", "instant"),
         JSON,
         *LEDGER_OPTIONS,
     ),
@@ -73,7 +73,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     every = Schedule(spec.every, spec.tz, spec.dialect)
     now = parsed.get("now", time.time())
     write_job(path, name, _own_settings(spec, config.folder), environ)
-    job = Job(name, 0, time.time(), spec.late_after, spec.max_attempts)
+    job = Job(name, 0, now, spec.late_after, spec.max_attempts)
     declared, changed = ledger.declare(job, every, spec.offset, now=now, change=True)
     line = _line(declared, name, path, environ)
     _tell(parsed, spec, declared, line, path=path, changed=changed, now=now)

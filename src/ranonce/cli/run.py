@@ -157,7 +157,7 @@ class _Invocation:
     def _declare(self) -> Declared:
         spec = self.spec
         assert spec.every is not None
-        job = Job(spec.name, 0, time.time(), spec.late_after, spec.max_attempts)
+        job = Job(spec.name, 0, self.now, spec.late_after, spec.max_attempts)
         every = Schedule(spec.every, spec.tz, spec.dialect)
         declared, changed = self.ledger.declare(job, every, spec.offset, now=self.now, change=spec.declared)
         if changed:

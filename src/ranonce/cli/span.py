@@ -27,7 +27,7 @@ def asked_span(parsed: Parsed, now: float) -> Span:
         raise UsageError(
             f"--since {format_instant(since)} is after --until {format_instant(until)}.", "Give the earlier one first."
         )
-    return Span(_ceil(since), _ceil(until), stretch=written is None and "until" not in parsed.options)
+    return Span(_ceil(since), _ceil(until), usual=written is None and "until" not in parsed.options)
 
 
 def _since(written: str, until: float) -> float:
