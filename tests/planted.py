@@ -129,7 +129,7 @@ class Planted:
         self.event("skipped", key, reason=reason, **fields)
 
     def gate(self, name: str, until: str) -> None:
-        self.commit(RunKey("j", "gate"), gates=(Gate(name, at(until), "429", "j"),))
+        self.commit(RunKey("j", "gate"), gates=(Gate(name, at(until), "429", "j", at(until) - 60),))
 
     def commit(self, key: RunKey, **written: object) -> None:
         assert self.store.commit(Decision("planted", guarded=False, **written), key, 0) is not None

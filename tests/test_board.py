@@ -258,7 +258,7 @@ def test_a_window_that_has_not_begun_would_be_refused(hourly):
 
 
 def test_a_closed_gate_is_named(hourly):
-    hourly.gate("model-api", "2999-01-01T00:00:00Z")
+    hourly.gate("model-api", "2026-11-09T12:30:30Z")
     assert "model-api is closed (429)" in next_of(hourly, "2026-11-09T10", uses=("model-api",))
 
 

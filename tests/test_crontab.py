@@ -19,12 +19,12 @@ from ranonce.windows import Schedule
     ],
 )
 def test_it_fires_when_the_window_begins(every, when):
-    line = crontab_line(Schedule(every), "/usr/bin/ranonce", "job", config=None)
+    line = crontab_line(Schedule(every), ["/usr/bin/ranonce"], "job", config=None)
     assert line == f"{when} /usr/bin/ranonce run job --receipt problems"
 
 
 def test_what_cron_would_not_find_by_itself_is_said():
-    line = crontab_line(Schedule("day"), "/opt/x y/ranonce", "job", config="/etc/50%.toml", state_home="/srv/state")
+    line = crontab_line(Schedule("day"), ["/opt/x y/ranonce"], "job", config="/etc/50%.toml", state_home="/srv/state")
     assert line == (
         "0 0 * * * XDG_STATE_HOME=/srv/state '/opt/x y/ranonce' run job --receipt problems --config /etc/50\\%.toml"
     )

@@ -14,7 +14,7 @@ from tests.conftest import NOON
 
 #: What a plain run on SQLite may import from the standard library (and what these bring along).
 STANDARD = """__future__ binascii collections datetime errno fcntl functools importlib itertools json os re select
-signal sqlite3 sys threading time zlib""".split()  # noqa: SIM905
+signal sqlite3 sys time""".split()  # noqa: SIM905
 
 #: Our own modules of a run whose store is named by the environment (and `ranonce.cli.run`, which is imported by its
 #: name, and so is not in the interpreter's report).

@@ -344,7 +344,7 @@ def test_only_a_schedule_can_be_too_late(world):
 
 def test_a_closed_gate_refuses_everyone_who_uses_it(world):
     held = world.won()
-    gate = Gate("model-api", world.wall + 600, "429", "job")
+    gate = Gate("model-api", world.wall + 600, "429", "job", world.wall)
     world.finish(held, "stopped", reason="429", gates=(gate,))
     refusal = world.refused(1, policy=Policy(uses=("model-api",)))
     assert (refusal.reason, refusal.until) == ("gate", gate.until)

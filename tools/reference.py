@@ -44,7 +44,7 @@ JOB_KEY_DEFAULTS = {
     "every": "must be given",
     "command": "none",
     "cwd": "the folder of this file",
-    "since": "the first window the ledger has seen",
+    "since": "when the job was declared",
 }
 LEDGER_KEY_HELP = {
     "store": ("Where the ledger is kept: `sqlite:////PATH`.", "the user's state folder, `ledger.db`"),

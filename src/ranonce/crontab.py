@@ -13,13 +13,13 @@ CALENDAR = {"hour": "0 * * * *", "day": "0 0 * * *", "week": "0 0 * * 1", "month
 
 
 def crontab_line(
-    schedule: Schedule, program: str, job: str, *, config: str | None, state_home: str | None = None
+    schedule: Schedule, program: list[str], job: str, *, config: str | None, state_home: str | None = None
 ) -> str:
-    """Return the crontab line that runs a job. Paths are absolute, and it mails only what matters.
+    """Return the crontab line that runs a job: `program` are the words that start ranonce. It mails only what matters.
 
     `state_home` is the XDG_STATE_HOME to hand on, where this host's journal is not in its usual place.
     """
-    words = [program, "run", job, "--receipt", "problems"]
+    words = [*program, "run", job, "--receipt", "problems"]
     if config is not None:
         words += ["--config", config]
     command = " ".join(_quoted(word) for word in words)

@@ -26,7 +26,7 @@ EXIT_STATUSES: dict[int, str] = {
     EX_USAGE: "wrong usage, a naive or impossible time",
     EX_CHECK_FAILED: "the command exited 0 but a check did not hold",
     EX_STORE_UNAVAILABLE: "the store could not be reached in time: nothing was run",
-    EX_NOT_RECORDED: "the work was done but its outcome could not be recorded (it is in the journal)",
+    EX_NOT_RECORDED: "the work was done but its outcome could not be recorded (it waits on this host)",
     EX_TRY_LATER: "try later: busy, overlap, waiting, early, a closed gate",
     EX_CLAIM_LOST: "the claim was lost while working: the child was stopped, nothing recorded as done",
     EX_CONFIG: "configuration, or this store is not the ledger it should be",

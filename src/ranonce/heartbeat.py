@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
     from ranonce.lifecycle import Refusal
 
+#: A beat costs a write; a lease so short that it would take more of them is renewed late, which is allowed.
+SHORTEST_BEAT_SECONDS = 0.01
 #: The longest sleep of the fence: after a suspended machine wakes, the clock is looked at again within this time.
 FENCE_LOOK_SECONDS = 2.0
 
 
 def beat_interval(lease_seconds: float) -> float:
     """Return the seconds between two renewals."""
-    return min(lease_seconds / 5, 30.0)
+    return min(max(lease_seconds / 5, SHORTEST_BEAT_SECONDS), 30.0)
 
 
 def stop_margin(lease_seconds: float, grace_seconds: float) -> float:

@@ -79,13 +79,20 @@ class Journal:
     def tail(self) -> list[dict[str, Any]]:
         """Return the facts near the end of the journal, in the order they were written; bad lines are passed over.
 
-        Raises ConfigError for a journal that is there and cannot be read: a witness that is silent is no witness.
+        Reads back as far as it takes to find one: neither a long line nor a torn end silences the witness. Raises
+        ConfigError for a journal that is there and cannot be read.
         """
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 size = os.fstat(fd).st_size
-                tail = os.pread(fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
+                length = TAIL_BYTES
+                while True:
+                    tail = os.pread(fd, length, max(0, size - length))
+                    facts = [fact for line in tail.split(b"\n") if (fact := decode(line))]
+                    if facts or length >= size:
+                        return facts
+                    length *= 8
             finally:
                 os.close(fd)
         except FileNotFoundError:
@@ -95,7 +102,6 @@ class Journal:
                 f"the journal {self.path!r} cannot be read: {error.strerror}.",
                 "Nothing was run. Run the job as the user who owns the journal.",
             ) from error
-        return [fact for line in tail.split(b"\n") if (fact := decode(line))]
 
     def check(self, facts: list[dict[str, Any]], store: Store) -> None:
         """Refuse a store that has forgotten or changed what this host saw committed.

@@ -25,7 +25,6 @@ from ranonce.windows import Schedule, Window
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from ranonce.lifecycle import Ask, Decision, Event, Snapshot
     from ranonce.stores.base import Store
@@ -86,11 +85,20 @@ class Ledger:
         self.warnings: list[str] = []
 
     @classmethod
-    def open(cls, url: str, ledger: str | None, *, state_folder: str | None, wait_seconds: float = 30.0) -> Ledger:
+    def open(
+        cls,
+        url: str,
+        ledger: str | None,
+        *,
+        state_folder: str | None,
+        wait_seconds: float = 30.0,
+        reading: bool = False,
+    ) -> Ledger:
         """Open the ledger at a store's URL, and make sure it is the one that is meant.
 
-        `ledger` is the id it must have; without one, this host must have seen the ledger at that URL before. Raises
-        NotThisLedger for any other, or for one that has gone back in time; StoreUnavailable if it cannot be reached.
+        `ledger` is the id it must have; without one, this host must have seen the ledger at that URL before. With
+        `reading` nothing is created on this host. Raises NotThisLedger for any other ledger, or for one that has gone
+        back in time; StoreUnavailable if it cannot be reached.
         """
         expected = ledger or (known_ledger(state_folder, url) if state_folder else None)
         folder = os.path.join(state_folder, expected) if state_folder and expected else None
@@ -114,21 +122,21 @@ class Ledger:
                 "Nothing was run; set the clock.",
             )
         opened = cls(store, folder=folder, wait_seconds=wait_seconds)
-        if folder and not _usable(folder):
-            opened.folder = opened.journal = None
-            opened.warnings.append(f"no state folder {folder!r}: no journal and no proof of death on this host")
         if opened.journal:
             opened.journal.check(seen, store)
-        opened._look_at_the_clock(seen, now)
+            opened._look_at_the_clock(opened.journal.clock_jump(seen, now), now)
+        if folder and not (os.path.isdir(folder) if reading else _usable(folder)):
+            opened.folder = opened.journal = None
+            if not reading:
+                opened.warnings.append(f"no state folder {folder!r}: no journal and no proof of death on this host")
         return opened
 
-    def _look_at_the_clock(self, seen: list[dict[str, Any]], now: float) -> None:
+    def _look_at_the_clock(self, jump: float, now: float) -> None:
         """Say when the real clock reads earlier than the ledger's last event, or has jumped since this host's last."""
         last = self.store.newest_events(1)
         if last and last[0].at > now + CLOCK_SLACK_SECONDS:
             behind = format_duration(last[0].at - now)
             self.warnings.append(f"this host's clock is {behind} behind the ledger's last event")
-        jump = self.journal.clock_jump(seen, now) if self.journal else 0.0
         if abs(jump) > CLOCK_JUMP_SECONDS:
             way = "forward" if jump > 0 else "back, or stands still,"
             self.warnings.append(
@@ -309,7 +317,11 @@ class Ledger:
                 self.warnings.append(f"the outcome kept for attempt {owner} cannot be read")
                 continue
             held, verdict = outcome
-            refusal = self.finish(held, verdict)
+            try:
+                refusal = self.finish(held, verdict)
+            except NotThisLedger as error:
+                self.warnings.append(f"the outcome kept for attempt {owner} does not fit this ledger: {error.sentence}")
+                continue
             failpoint("unrecorded:committed")
             forget(self.folder, owner)
             settled.append((held.key, "lost" if refusal else verdict.outcome))
@@ -319,7 +331,7 @@ class Ledger:
 
     def declared(self, job: str) -> Declared | None:
         """Return the schedule the ledger has for a job, or None."""
-        versions = self.store.schedules(job)
+        versions = lifecycle.present_schedules(self.store.schedules(job), time.time())
         return Declared(versions[-1], schedule_of(versions[-1]), versions) if versions else None
 
     def declare(self, job: Job, every: Schedule, offset: int, *, now: float, change: bool) -> tuple[Declared, bool]:
@@ -338,7 +350,7 @@ class Ledger:
                 if not change:
                     raise _contradiction(job.name, recorded, every, offset)
                 start = self._begins(job.name, recorded, every, now)
-                number = recorded.version.number + 1
+                number = self.store.schedules(job.name)[-1].number + 1
                 version = ScheduleVersion(number, every.every, every.tz, every.dialect, offset, start, time.time())
             same = known and (known.late_after, known.max_attempts) == (job.late_after, job.max_attempts)
             if recorded is not None and version is None and same:
@@ -350,7 +362,11 @@ class Ledger:
         raise StoreUnavailable(f"the schedule of {job.name!r} could not be recorded in time.", "Try again later.")
 
     def _begins(self, job: str, recorded: Declared, every: Schedule, now: float) -> int:
-        """Where a new version begins: the end of the last started window; without one, the window that is now."""
+        """Where a new version begins: the end of the last started window; without one, the window that is now.
+
+        Never in a future that is only supposed (`--now`): the windows until then would belong to nobody.
+        """
+        now = min(now, time.time())
         if (end := self.store.last_started_end(job, recorded.version.number, now)) is not None:
             return end
         earlier = self.store.last_started_end(job, 0, now)

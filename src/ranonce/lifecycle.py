@@ -39,6 +39,11 @@ NONE, MINE, BUSY, LAPSED, ZOMBIE = "none", "mine", "busy", "lapsed", "zombie"
 # What can be asked.
 CLAIM, RENEW, FINISH, RERUN, RELEASE = "claim", "renew", "finish", "rerun", "release"
 
+#: Clocks of several hosts differ by less than this; a record further ahead was made under a wrong clock.
+FUTURE_SLACK_SECONDS = 60.0
+#: A lease that was over for less than this when it was renewed is not worth an event.
+LAPSE_SECONDS = 1.0
+
 # Moves.
 START, RETRY, RESUME, TAKE_OVER, REGENERATE = "start", "retry", "resume", "take-over", "regenerate"
 KEEP, EXTEND, RECLAIM, SETTLE, SETTLE_LATE, FREE = "keep", "extend", "reclaim", "settle", "settle-late", "free"
@@ -101,14 +106,16 @@ class Run(Record):
     exit: int | None = None
     late: bool = False  # the verdict came after the lease
     reconciling: bool = False  # a crash is being looked into under this attempt
+    granted: bool = False  # a person allowed one more attempt
 
 
 class Lease(Record):
     """How long a claim lives without renewal, by the store's own clock.
 
     `expires` counts in `domain`, the name of the clock it was written under (a boot and time namespace for SQLite, one
-    constant for a server). Seen from another domain it says nothing, so the watcher notes when it first saw it there
-    (`seen_domain`, `seen_at`) and waits one full `seconds`.
+    constant for a server). Seen from another domain it says nothing, so the first watcher notes when it saw it there
+    (`seen_domain`, `seen_at`; `seen_wall` by the real clock, for watchers from yet another domain) and all wait one
+    full `seconds`. A renewal forgets the sighting.
     """
 
     owner: str
@@ -119,6 +126,7 @@ class Lease(Record):
     process: str = ""  # the holder's host, boot and namespaces: JSON, for proof of death
     seen_domain: str = ""
     seen_at: float = 0.0
+    seen_wall: float = 0.0
 
 
 class Held(Record):
@@ -130,12 +138,13 @@ class Held(Record):
 
 
 class Gate(Record):
-    """A shared resource that is closed until an instant."""
+    """A shared resource that is closed until an instant, by a job, at another."""
 
     name: str
     until: float
     reason: str
     job: str
+    closed_at: float
 
 
 class ScheduleVersion(Record):
@@ -309,12 +318,19 @@ class Decision(Record):
 # --- leases ---------------------------------------------------------------------------------------------------------
 
 
-def lease_ends(lease: Lease, domain: str, now: float) -> float:
-    """Return the instant of the clock `domain` at which the lease is over, as far as can be known at `now`."""
+def lease_ends(lease: Lease, domain: str, now: float, wall: float) -> float:
+    """Return the instant of the clock `domain` at which the lease is over, as far as can be known now.
+
+    `now` is that clock, `wall` the real one. The real clock only serves those who see the lease from a third domain
+    (each trigger in a sandbox with a clock of its own): without it nobody would ever have waited long enough.
+    """
     if _readable(lease, domain, now):
         return lease.expires
     if lease.seen_domain == domain:
         return min(lease.seen_at, now) + lease.seconds
+    if lease.seen_domain:
+        waited = max(0.0, wall - lease.seen_wall)
+        return now + max(0.0, lease.seconds - waited)
     return now + lease.seconds
 
 
@@ -330,14 +346,14 @@ def lease_lives(lease: Lease | None, snap: Snapshot, sighting: Sighting) -> bool
         return True
     if lease is None or sighting.state == "dead":
         return False
-    return snap.now < lease_ends(lease, snap.domain, snap.now)
+    return snap.now < lease_ends(lease, snap.domain, snap.now, snap.wall)
 
 
 def first_sight(lease: Lease, snap: Snapshot) -> Lease | None:
-    """Return the lease with this sighting noted, if it cannot be read on this clock and was never seen from it."""
-    if lease.seen_domain == snap.domain or _readable(lease, snap.domain, snap.now):
+    """Return the lease with this sighting noted, if it cannot be read on this clock and nobody has seen it yet."""
+    if lease.seen_domain or _readable(lease, snap.domain, snap.now):
         return None
-    return lease.replace(seen_domain=snap.domain, seen_at=snap.now)
+    return lease.replace(seen_domain=snap.domain or "unnamed", seen_at=snap.now, seen_wall=snap.wall)
 
 
 def situation(snap: Snapshot, owner: str, attempt: int | None, sightings: Mapping[str, Sighting]) -> str:
@@ -377,7 +393,7 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
         return _skip(snap, ask, already_done(Done(run.attempt, run.owner, run.fingerprint), ask))
     elif move == REFUSE_HELD:
         return _skip(snap, ask, Refusal("held", f"{ask.key} is held: {run.reason}; a person must release it"))
-    elif refusal := _not_yet(run, ask, move):
+    elif refusal := _not_yet(snap, run, ask, move):
         return _skip(snap, ask, refusal)
     elif move == TAKE_OVER and (ended := _crash_ends_it(snap, ask, run, seen)):
         return ended
@@ -393,19 +409,25 @@ def already_done(done: Done, ask: Ask) -> Refusal:
     return Refusal("done", f"{ask.key} is done (attempt {done.attempt})", done.owner)
 
 
-def _not_yet(run: Run, ask: Ask, move: str) -> Refusal | None:
+def _not_yet(snap: Snapshot, run: Run, ask: Ask, move: str) -> Refusal | None:
     """Failed: its attempts may be used up, or its delay still run. Stopped: it may have named a time."""
-    if move == RETRY:
-        if run.failures >= ask.policy.max_attempts:
-            return Refusal(
-                "exhausted", f"{ask.key} failed {run.failures} times, and {ask.policy.max_attempts} is the limit"
-            )
-        until = (run.finished_at or run.started_at) + ask.policy.retry_delay
-        if ask.now < until and ask.policy.retry_delay > 0:
-            return Refusal("waiting", f"{ask.key} failed and waits before its next attempt", until=until)
+    if move == RETRY and run.failures >= ask.policy.max_attempts and not run.granted:
+        limit = ask.policy.max_attempts
+        return Refusal("exhausted", f"{ask.key} failed {run.failures} times, and {limit} is the limit")
+    ended = run.finished_at or run.started_at
+    if _in_the_future(ended, snap):
+        return None
+    until = ended + ask.policy.retry_delay
+    if move == RETRY and ask.policy.retry_delay > 0 and ask.now < until:
+        return Refusal("waiting", f"{ask.key} failed and waits before its next attempt", until=until)
     if move == RESUME and run.resume_at is not None and ask.now < run.resume_at:
         return Refusal("waiting", f"{ask.key} was stopped ({run.reason}) and resumes later", until=run.resume_at)
     return None
+
+
+def _in_the_future(recorded_at: float, snap: Snapshot) -> bool:
+    """Whether a record was made under a clock that was wrong: such a record does not block the present."""
+    return recorded_at > snap.wall + FUTURE_SLACK_SECONDS
 
 
 def obstacle(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting]) -> Refusal | None:
@@ -413,13 +435,14 @@ def obstacle(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting]) -> Ref
     if refusal := _outside_its_time(snap, ask):
         return refusal
     for gate in snap.gates:
-        if gate.name in ask.policy.uses and snap.wall < gate.until:
+        closed = snap.wall < gate.until and not _in_the_future(gate.closed_at, snap)
+        if gate.name in ask.policy.uses and closed:
             return Refusal("gate", f"{gate.name} is closed ({gate.reason})", holder=gate.job, until=gate.until)
     return overlap(snap, ask.policy.overlap, sightings)
 
 
 def _outside_its_time(snap: Snapshot, ask: Ask) -> Refusal | None:
-    for version in snap.schedules:
+    for version in present_schedules(snap.schedules, snap.wall):
         newer = version.number > ask.schedule
         if version.valid_from is None:
             continue
@@ -433,6 +456,23 @@ def _outside_its_time(snap: Snapshot, ask: Ask) -> Refusal | None:
     if late is not None and ask.trigger == "schedule" and ask.now > ask.served_from + late:
         return Refusal("late", f"{ask.key} comes later than its max_late allows")
     return None
+
+
+def present_schedules(versions: tuple[ScheduleVersion, ...], wall: float) -> tuple[ScheduleVersion, ...]:
+    """Return the versions that count at the real instant `wall`, each beginning after the one before.
+
+    One recorded under a clock that was ahead does not count, nor one that a later version replaces from an earlier
+    instant on. The first is always there: something must judge the windows.
+    """
+    counting: list[ScheduleVersion] = []
+    for version in versions:
+        if counting and version.recorded_at > wall + FUTURE_SLACK_SECONDS:
+            continue
+        begin = version.valid_from
+        while counting and begin is not None and (counting[-1].valid_from or begin) > begin:
+            counting.pop()
+        counting.append(version)
+    return tuple(counting)
 
 
 def overlap(snap: Snapshot, rule: str, sightings: Mapping[str, Sighting]) -> Refusal | None:
@@ -470,7 +510,7 @@ def _pid(sighting: Sighting) -> str:
 
 
 def _wall_until(lease: Lease, snap: Snapshot) -> float:
-    return snap.wall + lease_ends(lease, snap.domain, snap.now) - snap.now
+    return snap.wall + lease_ends(lease, snap.domain, snap.now, snap.wall) - snap.now
 
 
 def _crash_ends_it(snap: Snapshot, ask: Ask, run: Run, sightings: Mapping[str, Sighting]) -> Decision | None:
@@ -554,11 +594,13 @@ def _reclaim(
     if refusal := overlap(snap, overlap_rule, sightings):
         return Decision(RECLAIM, refusal=refusal.replace(reason="lost"))
     process = snap.lease.process if snap.lease else ""
+    slept = snap.lease is None or snap.now >= snap.lease.expires + LAPSE_SECONDS
+    noted = (_event(snap, run, "noted", reason="renewed after the lease was over"),) if slept else ()
     return Decision(
         RECLAIM,
         run=run,
         lease=_lease(snap, owner, run.attempt, seconds, process),
-        events=(_event(snap, run, "noted", reason="renewed after the lease was over"),),
+        events=noted,
         unchanged=_considered_over(snap),
     )
 
@@ -673,7 +715,7 @@ def release(snap: Snapshot, as_: str, reason: str, sightings: Mapping[str, Sight
     status = DONE if as_ == "done" else FAILED
     after = run.replace(
         status=status,
-        failures=run.failures if as_ == "done" else max(0, run.failures - 1),
+        granted=as_ == "not-done",
         reason=f"released as {as_}: {reason}",
         finished_at=snap.wall,
         reconciling=False,

@@ -133,12 +133,16 @@ def group_exists(group: int) -> bool:
 class AttemptFile:
     """The locked file of one attempt. One per owner id, never used again.
 
+    `fd` holds the lock and is inherited by the child. It is open for reading only, so that no stray write of the child
+    can make the file lie; we write through a descriptor of our own.
+
     Lines are JSON objects, each after its length and CRC-32, so that half a line is never taken for a whole one.
     """
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, writing: int) -> None:
         self.path = path
-        self.fd = fd  # -1 once released
+        self.fd = -1  # the lock; -1 once released
+        self._writing = writing
         self._end = 0
         self._outcome: str | None = None
 
@@ -155,8 +159,9 @@ class AttemptFile:
         except OSError as error:
             raise _no_attempt_file(path, error) from error
         try:
+            attempt.fd = _above_stdio(os.open(path, os.O_RDONLY | os.O_NOFOLLOW))
             _lock(attempt.fd)
-            _reserve(attempt.fd)
+            _reserve(attempt._writing)
             me = os.getpid()
             attempt._append({**identity.as_dict(), "pid": me, "start": process_start(me)})
         except OSError as error:
@@ -177,7 +182,7 @@ class AttemptFile:
             self._append({"outcome": text})
             self._outcome = text
         if sync:
-            os.fsync(self.fd)
+            os.fsync(self._writing)
             folder = os.open(os.path.dirname(self.path), os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -196,13 +201,14 @@ class AttemptFile:
 
     def release(self) -> None:
         """Free the lock, also for those who inherited it, and keep the file: its outcome still has to be committed."""
-        if self.fd < 0:
-            return
-        fd, self.fd = self.fd, -1
+        fds, self.fd, self._writing = (self.fd, self._writing), -1, -1
         try:
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            if fds[0] >= 0:
+                fcntl.flock(fds[0], fcntl.LOCK_UN)
         finally:
-            os.close(fd)
+            for fd in fds:
+                if fd >= 0:
+                    os.close(fd)
 
     def remove(self) -> None:
         """Free the lock, also for those who inherited it, and remove the file: the verdict is in the ledger."""
@@ -218,7 +224,7 @@ class AttemptFile:
         line = b"%d %08x %s\n" % (len(body), crc32(body), body)
         written = 0
         while written < len(line):
-            written += os.pwrite(self.fd, line[written:], self._end + written)
+            written += os.pwrite(self._writing, line[written:], self._end + written)
         self._end += len(line)
 
 
@@ -478,7 +484,10 @@ def _records(data: bytes) -> Iterator[dict[str, Any]]:
         checksum, _, body = rest.partition(b" ")
         if size != b"%d" % len(body) or checksum != b"%08x" % crc32(body):
             continue
-        record = json.loads(body)
+        try:
+            record = json.loads(body)
+        except ValueError:  # whole, but nothing that we wrote
+            continue
         if isinstance(record, dict):
             yield record
 

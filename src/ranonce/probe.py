@@ -216,7 +216,7 @@ def _unfinished(run: Run, job: Job, moment: Moment, refused: Counter[str]) -> It
         yield found.replace(bucket="failed", text=f"attempt {run.attempt} {gist}{tried}", gist=gist)
     elif run.status == FAILED:
         gist = f"all its attempts failed, the last with {ended}"
-        text = f"{gist}; a person must release or rerun it{tried}"
+        text = f"{gist}; a person must release it{tried}"
         yield found.replace(bucket="exhausted", text=text, gist=gist)
     elif run.status == HELD:
         text = f"held ({ended}): say what became of it with ranonce release {run.key.job} {run.key.window}{tried}"

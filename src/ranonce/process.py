@@ -384,6 +384,12 @@ class _Child:
             pass  # it has just ended
         except PermissionError:
             pass  # another user's now (sudo): it cannot be stopped by us, only awaited
+        if self._status is None:  # not reaped, so the number is still the child's
+            try:
+                if os.getpgid(self._pid) != self._pid:  # it has left the group, and is our child all the same
+                    os.kill(self._pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass  # as above
 
     def _reap(self) -> None:
         """Collect our child when it has ended, and the orphans that are given to us as PID 1 or as a subreaper.

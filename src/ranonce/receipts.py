@@ -44,6 +44,7 @@ class Receipt(Record):
     leftovers: tuple[str, ...] | None = None
     checks: tuple[str, ...] | None = None
     child_exit: int | None = None
+    child_signal: int | None = None
     warnings: tuple[str, ...] | None = None
 
     def as_json(self) -> str:
@@ -59,13 +60,19 @@ class Receipt(Record):
         what = f"{self.job} {self.window or ''}".rstrip() + f": {_EVENTS.get(self.event, self.event)}"
         if self.attempt is not None and self.event != "skipped":
             what += f" (attempt {self.attempt}" + (f", {format_duration(self.seconds)})" if self.seconds else ")")
-        if self.sentence:
-            what += f": {self.sentence}"
-        elif self.reason:
-            what += f": {self.reason}"
+        if self.sentence or self.reason:
+            what += f": {self.sentence or self.reason}"
+        elif self.child_exit:
+            what += f": exit {self.child_exit}"
+        if self.child_signal is not None:
+            what += f" {self.child_signal}"
         if self.until is not None:
-            what += f" until {format_instant(self.until)}"
-        return what + "".join(f"\n  {line}" for line in (*(self.checks or ()), *(self.warnings or ())))
+            held = self.reason in ("busy", "overlap")
+            what += f"{'; its lease runs' if held else ''} until {format_instant(self.until)}"
+        if self.leftovers:
+            what += f"; still running: {', '.join(self.leftovers)}"
+        more = (*(self.checks or ())[1:], *(self.warnings or ()))  # the first broken check is the reason
+        return what + "".join(f"\n  {line}" for line in more)
 
 
 _INSTANTS = frozenset({"started_at", "finished_at", "until"})

@@ -49,7 +49,7 @@ def holder(lease: Lease | None, clock: Clock, sighting: Sighting = UNKNOWN) -> H
         return Holder(False, "there is no lease for it")
     if _boot(lease.domain) != _boot(clock.domain):
         return Holder(False, "the host was restarted since", process=process)
-    ends = clock.wall + lease_ends(lease, clock.domain, clock.now) - clock.now
+    ends = clock.wall + lease_ends(lease, clock.domain, clock.now, clock.wall) - clock.now
     if ends > clock.wall:
         return Holder(True, f"its lease is good until {format_instant(ends)}", ends, process)
     return Holder(False, f"its lease ended at {format_instant(ends)}", ends, process)

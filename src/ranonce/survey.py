@@ -9,7 +9,17 @@ from __future__ import annotations
 from ranonce.doubles import ENDED, REPEATED
 from ranonce.errors import UsageError
 from ranonce.expectation import Expectation, schedule_of
-from ranonce.lifecycle import RUNNING, UNKNOWN, Ask, Policy, RunKey, ScheduleVersion, Sighting, claim
+from ranonce.lifecycle import (
+    RUNNING,
+    UNKNOWN,
+    Ask,
+    Policy,
+    RunKey,
+    ScheduleVersion,
+    Sighting,
+    claim,
+    present_schedules,
+)
 from ranonce.liveness import examine, this_host, unrecorded
 from ranonce.probe import Claimed, Job, Moment
 from ranonce.record import Record
@@ -64,7 +74,8 @@ class Survey:
         recorded = recorded or self.store.job(name)
         if recorded is None:
             return unrecorded_job(name, spec, span)
-        job = described(name, spec, recorded, self.store.schedules(name))
+        versions = present_schedules(self.store.schedules(name), self.moment.clock.wall)
+        job = described(name, spec, recorded, versions)
         since, until = span.since, max(span.since, min(span.until, self.future))
         wanted = Expectation(job.versions, since, until)
         if span.usual and recorded.declared_at <= self.moment.now:

@@ -212,6 +212,12 @@ class _Stop(Record):
     gates: tuple[Gate, ...]
 
 
+def _stop_of(text: str, job: str) -> _Stop:
+    told, now = json.loads(text), time.time()
+    gates = tuple(Gate(str(name), float(until), str(told["reason"]), job, now) for name, until in told["gates"])
+    return _Stop(str(told["reason"]), None if told["resume_at"] is None else float(told["resume_at"]), gates)
+
+
 def _give_back(attempt: list[AttemptFile]) -> None:
     for file in attempt:
         file.remove()
@@ -321,6 +327,8 @@ class _Attempt:
             return Verdict(HELD, now, reason=f"reconcile: {ending.sentence}"), EX_PERSON_NEEDED, None
         if ending.interrupted:
             return Verdict(HELD, now, reason=f"reconcile: {ending.interrupted}"), EX_CLAIM_LOST, None
+        if ending.timed_out:
+            return Verdict(HELD, now, reason="reconcile: timeout"), EX_PERSON_NEEDED, None
         if ending.stopped_by is not None:
             return self._judge(ending)  # the run stays to be looked into
         if ending.exit == 0:
@@ -375,11 +383,11 @@ class _Attempt:
 
     def _stop_request(self, ending: Ending) -> _Stop | None:
         """Return what `ranonce stop` said inside the job, or what a declared exit code says; None if neither did."""
-        text = self.file.take_stop() if self.file else None
-        if text is not None:
-            told = json.loads(text)
-            gates = tuple(Gate(name, until, told["reason"], self.claim.key.job) for name, until in told["gates"])
-            return _Stop(told["reason"], told["resume_at"], gates)
+        try:
+            if self.file and (text := self.file.take_stop()) is not None:
+                return _stop_of(text, self.claim.key.job)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.ledger.warnings.append(f"a request to stop could not be read, and is passed over: {error}")
         if ending.exit in self.spec.stop_exit_codes:
             return _Stop(f"exit {ending.exit}", None, ())
         return None
@@ -408,10 +416,12 @@ class _Attempt:
         return broken
 
     def _check_command(self, argv: list[str]) -> int:
-        """Run a check's command like the job's own, under the same signals and time limit."""
+        """Run a check's command like the job's own, under the same signals and time limit; stopped, it did not hold."""
         ending = self._run(tuple(argv))
         if isinstance(ending, SpawnFailed):
             return ending.exit
+        if ending.timed_out or ending.stopped_by is not None or ending.interrupted:
+            return EX_TIME_LIMIT
         return ending.exit if ending.exit is not None else 128 + (ending.signal or 0)
 
     # --- finish ---
@@ -451,6 +461,7 @@ class _Attempt:
             reason=verdict.reason,
             until=verdict.resume_at,
             child_exit=verdict.exit,
+            child_signal=verdict.data.get("signal"),
             checks=tuple(verdict.data.get("checks", ())) or None,
             leftovers=tuple(verdict.data.get("leftovers", ())) or None,
         )

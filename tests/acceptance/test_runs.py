@@ -160,7 +160,8 @@ def test_a_background_process_of_the_group_is_work_and_is_waited_for(world):
 
 
 def test_a_left_background_process_is_named_and_blocks_no_window(world):
-    ran = world.run("--leftovers", "leave", sh='sleep 60 & echo $! > "$PIDS/left"')
+    work = 'sleep 60 & echo $! > "$PIDS/left"; until grep -q sleep /proc/$!/comm; do :; done'
+    ran = world.run("--leftovers", "leave", sh=work)
     left = int((world.pids / "left").read_text())
     assert ran.said() == (0, "done", None)
     assert ran.receipt["leftovers"] == [f"{left} sleep"]

@@ -179,8 +179,10 @@ def test_event_numbers_rise_and_events_stay(kind, ledger):
 
 def test_a_gate_is_closed_with_the_outcome_and_the_later_end_wins(kind, ledger):
     for day, until in ((0, START + 900), (1, START + 300)):
-        ledger.finish(claim(ledger, day), verdict("stopped", gates=(Gate("api", float(until), "429", "job"),)))
-    assert kind.open().gates() == (Gate("api", float(START + 900), "429", "job"),)
+        ledger.finish(
+            claim(ledger, day), verdict("stopped", gates=(Gate("api", float(until), "429", "job", float(START)),))
+        )
+    assert kind.open().gates() == (Gate("api", float(START + 900), "429", "job", float(START)),)
 
 
 def test_schedules_keep_their_versions_in_order(kind, ledger):

@@ -55,8 +55,11 @@ def zombies() -> int:
 
 
 def parent(pid: int) -> int:
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[1])
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except FileNotFoundError:  # collected by its parent while we looked
+        return 0
 
 
 def main() -> None:

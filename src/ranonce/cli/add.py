@@ -85,10 +85,18 @@ def _line(declared: Declared, job: str, path: str, environ: Mapping[str, str]) -
     cron = {"HOME": environ["HOME"]} if "HOME" in environ else {}
     config = None if find_config(None, cron) == path else path
     same_state = _state(environ) == _state(cron)
-    program = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "ranonce" else "ranonce"
-    return crontab_line(
-        declared.schedule, program, job, config=config, state_home=None if same_state else environ["XDG_STATE_HOME"]
-    )
+    state_home = None if same_state else environ["XDG_STATE_HOME"]
+    return crontab_line(declared.schedule, _ranonce(), job, config=config, state_home=state_home)
+
+
+def _ranonce() -> list[str]:
+    """Return the words that start this program from anywhere."""
+    import shutil
+
+    if os.path.basename(sys.argv[0]) == "ranonce":
+        return [os.path.abspath(sys.argv[0])]
+    found = shutil.which("ranonce")
+    return [found] if found else [sys.executable, "-m", "ranonce"]
 
 
 def _state(environ: Mapping[str, str]) -> str | None:

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from ranonce.config import Config
 
 
-def open_ledger(parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None) -> tuple[Config, Ledger]:
+def open_ledger(
+    parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None, reading: bool = False
+) -> tuple[Config, Ledger]:
     """Return the configuration and the ledger it names. With `job`, only that job's settings are read.
 
-    Raises ConfigError, NotThisLedger or StoreUnavailable.
+    `reading`: nothing is created on this host. Raises ConfigError, NotThisLedger or StoreUnavailable.
     """
     config = read_config(parsed, environ, job=job)
-    return config, ledger_of(config, environ)
+    return config, ledger_of(config, environ, reading=reading)
 
 
 def read_config(parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None) -> Config:
@@ -28,11 +30,15 @@ def read_config(parsed: Parsed, environ: Mapping[str, str], *, job: str | None =
     return load(find_config(parsed.get("config"), environ), environ, store=parsed.get("store"), job=job)
 
 
-def ledger_of(config: Config, environ: Mapping[str, str]) -> Ledger:
+def ledger_of(config: Config, environ: Mapping[str, str], *, reading: bool = False) -> Ledger:
     """Open the ledger that the configuration names. Raises ConfigError, NotThisLedger or StoreUnavailable."""
     ledger = config.ledger
     return Ledger.open(
-        ledger.store, ledger.ledger_id, state_folder=_state_folder(environ), wait_seconds=ledger.store_wait
+        ledger.store,
+        ledger.ledger_id,
+        state_folder=_state_folder(environ),
+        wait_seconds=ledger.store_wait,
+        reading=reading,
     )
 
 

@@ -59,7 +59,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     names = list(dict.fromkeys(check_job_name(name) for name in parsed.arguments))
     config = read_config(parsed, environ, job=names[0] if len(names) == 1 else None)
     try:
-        ledger = ledger_of(config, environ)
+        ledger = ledger_of(config, environ, reading=True)
     except (NotThisLedger, StoreUnavailable) as error:
         if config.jobs:
             _tell_without_ledger(parsed, config, names, error)

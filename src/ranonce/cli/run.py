@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from ranonce.catchup import earlier_windows
@@ -237,7 +238,10 @@ def _digest(path: str | None) -> str | None:
 
     digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
+        # Opening a pipe that nobody writes would wait for ever.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"--input {path!r} is not a regular file.", "Nothing was run; name a file.")
             while block := file.read(1 << 20):
                 digest.update(block)
     except OSError as error:

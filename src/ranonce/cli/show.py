@@ -57,7 +57,7 @@ COMMAND = Command(
 def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Print the story; 0 it ran, 1 it did not, 2 unknown."""
     name = check_job_name(parsed.arguments[0])
-    config, ledger = open_ledger(parsed, environ, job=name)
+    config, ledger = open_ledger(parsed, environ, job=name, reading=True)
     for warning in ledger.warnings:
         say(f"ranonce: {plain(warning)}")
     survey = Survey(ledger.store, ledger.folder, parsed.get("now"))

@@ -55,7 +55,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     name = check_job_name(parsed.arguments[0]) if parsed.arguments else None
     if name is None and parsed.options.keys() & {"since", "until"}:
         raise UsageError("--since and --until are for the windows of one job.", "Write: ranonce status JOB --since …")
-    config, ledger = open_ledger(parsed, environ, job=name)
+    config, ledger = open_ledger(parsed, environ, job=name, reading=True)
     for warning in ledger.warnings:
         say(f"ranonce: {plain(warning)}")
     survey = Survey(ledger.store, ledger.folder, parsed.get("now"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ranonce.cli.options import Parsed
 
 LONGEST_STOP_SECONDS = 366 * 86400.0
+LONGEST_REASON = 1000  # characters; the rest is cut off, since a stop must not fail for its words
 
 COMMAND = Command(
     "stop",
@@ -49,7 +50,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     gates = [check_name("gate", name) for name in parsed.get("gate", [])]
     if gates and resume_at is None:
         raise UsageError("a gate is closed until a time.", "Say which: --retry-after TIME")
-    told = {"reason": reason, "resume_at": resume_at, "gates": [[name, resume_at] for name in gates]}
+    told = {"reason": reason[:LONGEST_REASON], "resume_at": resume_at, "gates": [[name, resume_at] for name in gates]}
     if not request_stop(_folder(environ), owner, json.dumps(told)):
         raise UsageError(
             "the attempt this job belongs to has no file on this host, so nobody can be told.",

@@ -116,7 +116,8 @@ class MemoryStore:
         if decision.drop_lease and run is not None:
             self._leases.pop((key, run.window_start), None)
         for gate in decision.gates:
-            if gate.name not in self._gates or gate.until > self._gates[gate.name].until:
+            known = self._gates.get(gate.name)
+            if known is None or gate.until > known.until or known.closed_at > gate.closed_at:
                 self._gates[gate.name] = gate
         written = tuple(
             event.replace(

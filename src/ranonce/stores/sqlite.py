@@ -224,7 +224,7 @@ class SqliteStore:
             written = tuple(self._add(event) for event in decision.events)
             failpoint("commit:after-events")
             for gate in decision.gates:
-                self._db.execute(SQL["put_gate"], (gate.name, _text(gate.until), gate.reason, gate.job))
+                self._db.execute(SQL["put_gate"], _gate_row(gate))
             failpoint("commit:before-commit")
         failpoint("commit:after-commit")
         return written
@@ -532,7 +532,7 @@ def _listed(first: int, step: int, count: int) -> str:
 
 def _run(row: Sequence[Any]) -> Run:
     job, window, digest, start, end, status, generation, attempt, owner, failures, schedule, trigger = row[:12]
-    started, version, fingerprint, finished, resume, reason, code, late, reconciling = row[12:]
+    started, version, fingerprint, finished, resume, reason, code, late, reconciling, granted = row[12:]
     return Run(
         RunKey(job, window, digest),
         start,
@@ -553,6 +553,7 @@ def _run(row: Sequence[Any]) -> Run:
         code,
         bool(late),
         bool(reconciling),
+        bool(granted),
     )
 
 
@@ -580,13 +581,23 @@ def _run_row(run: Run) -> tuple[Any, ...]:
         run.exit,
         int(run.late),
         int(run.reconciling),
+        int(run.granted),
     )
 
 
 def _lease_row(key: RunKey, window_start: int, lease: Lease) -> tuple[Any, ...]:
     place = (key.job, window_start, key.window, key.input)
     clock = (lease.domain, lease.expires, lease.seconds)
-    return (*place, lease.owner, lease.attempt, *clock, lease.process, lease.seen_domain, lease.seen_at)
+    return (
+        *place,
+        lease.owner,
+        lease.attempt,
+        *clock,
+        lease.process,
+        lease.seen_domain,
+        lease.seen_at,
+        lease.seen_wall,
+    )
 
 
 def _held(job: str, row: tuple[Any, ...]) -> Held:
@@ -594,7 +605,11 @@ def _held(job: str, row: tuple[Any, ...]) -> Held:
 
 
 def _gate(row: tuple[Any, ...]) -> Gate:
-    return Gate(row[0], _read(row[1]), row[2], row[3])
+    return Gate(row[0], _read(row[1]), row[2], row[3], _read(row[4]))
+
+
+def _gate_row(gate: Gate) -> tuple[Any, ...]:
+    return (gate.name, _text(gate.until), gate.reason, gate.job, _text(gate.closed_at))
 
 
 def _schedule(row: tuple[Any, ...]) -> ScheduleVersion:

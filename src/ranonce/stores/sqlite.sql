@@ -13,7 +13,7 @@ INSERT INTO ledger (one, id, created_at, epoch, volatile) VALUES (1, ?, ?, 1, ?)
 SELECT jobs.version, jobs.schedules,
        runs.job, runs."window", runs.input, window_start, window_end, status, generation, attempt, owner, failures,
        schedule, triggered_by, started_at, runs.version, fingerprint, finished_at, resume_at, reason, exit, late,
-       reconciling
+       reconciling, granted
 FROM jobs LEFT JOIN runs
   ON runs.job = jobs.job AND runs.window_start = ? AND runs."window" = ? AND runs.input = ?
 WHERE jobs.job = ?;
@@ -25,12 +25,13 @@ WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? AND status = '
 
 -- name: leases
 -- The claims held on any of the job's runs: this run's own, and its rivals.
-SELECT "window", input, window_start, owner, attempt, domain, expires, seconds, process, seen_domain, seen_at
+SELECT "window", input, window_start, owner, attempt, domain, expires, seconds, process, seen_domain, seen_at,
+       seen_wall
 FROM leases WHERE job = ?;
 
 -- name: gates
 -- The gates that were ever closed; few.
-SELECT name, until, reason, job FROM gates ORDER BY name;
+SELECT name, until, reason, job, closed_at FROM gates ORDER BY name;
 
 -- name: schedules
 -- The versions of the job's schedule, oldest first.
@@ -53,24 +54,25 @@ WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? AND owner = ? 
 -- Write the run's new state.
 INSERT INTO runs (job, "window", input, window_start, window_end, status, generation, attempt, owner, failures,
                   schedule, triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late,
-                  reconciling)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  reconciling, granted)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (job, window_start, "window", input) DO UPDATE SET
     status = excluded.status, generation = excluded.generation, attempt = excluded.attempt, owner = excluded.owner,
     failures = excluded.failures, schedule = excluded.schedule, triggered_by = excluded.triggered_by,
     started_at = excluded.started_at, version = excluded.version, fingerprint = excluded.fingerprint,
     finished_at = excluded.finished_at, resume_at = excluded.resume_at, reason = excluded.reason,
-    exit = excluded.exit, late = excluded.late, reconciling = excluded.reconciling;
+    exit = excluded.exit, late = excluded.late, reconciling = excluded.reconciling,
+    granted = excluded.granted;
 
 -- name: put_lease
 -- Write the run's lease.
 INSERT INTO leases (job, window_start, "window", input, owner, attempt, domain, expires, seconds, process, seen_domain,
-                    seen_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                    seen_at, seen_wall)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (job, window_start, "window", input) DO UPDATE SET
     owner = excluded.owner, attempt = excluded.attempt, domain = excluded.domain, expires = excluded.expires,
     seconds = excluded.seconds, process = excluded.process, seen_domain = excluded.seen_domain,
-    seen_at = excluded.seen_at;
+    seen_at = excluded.seen_at, seen_wall = excluded.seen_wall;
 
 -- name: drop_lease
 -- The attempt has its verdict.
@@ -83,10 +85,11 @@ INSERT INTO events (at, job, window_start, "window", input, event, reason, attem
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: put_gate
--- Close a gate; the later end wins.
-INSERT INTO gates (name, until, reason, job) VALUES (?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET until = excluded.until, reason = excluded.reason, job = excluded.job
-    WHERE excluded.until > gates.until;
+-- Close a gate; the later end wins, except over one that was closed under a clock ahead of this one.
+INSERT INTO gates (name, until, reason, job, closed_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET until = excluded.until, reason = excluded.reason, job = excluded.job,
+                                 closed_at = excluded.closed_at
+    WHERE excluded.until > gates.until OR gates.closed_at > excluded.closed_at;
 
 -- name: add_job
 -- The first time the ledger hears of a job.
@@ -112,13 +115,15 @@ SELECT job, version, declared_at, late_after, max_attempts FROM jobs ORDER BY jo
 -- name: runs
 -- The runs whose window starts in a span.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
+       granted
 FROM runs WHERE job = ? AND window_start >= ? AND window_start < ? ORDER BY window_start, "window", input;
 
 -- name: stopped
 -- Runs that were stopped and wait to be resumed, oldest first.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
+       granted
 FROM runs INDEXED BY runs_unfinished
 WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held') AND status = 'stopped'
 ORDER BY window_start, "window", input;
@@ -126,20 +131,23 @@ ORDER BY window_start, "window", input;
 -- name: latest
 -- The newest windows of a job, newest first.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
+       granted
 FROM runs WHERE job = ? ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
 
 -- name: last_done
 -- The newest window that is done.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
+       granted
 FROM runs WHERE job = ? AND window_start < ? AND status = 'done'
 ORDER BY window_start DESC, "window" DESC, input DESC LIMIT 1;
 
 -- name: runs_named
 -- The runs with a key that no schedule of the job knows any more. Looks at all runs of the job.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
+       granted
 FROM runs WHERE job = ? AND "window" = ? ORDER BY window_start, input;
 
 -- name: outline
@@ -162,7 +170,8 @@ GROUP BY 1, 2, 3;
 -- name: unfinished
 -- The newest of them.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
+       granted
 FROM runs INDEXED BY runs_unfinished
 WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held')
 ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
@@ -170,7 +179,8 @@ ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
 -- name: notable
 -- The runs of a span that are more than done at the first attempt and in time.
 SELECT job, "window", input, window_start, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling
+       triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
+       granted
 FROM runs
 WHERE job = ? AND window_start >= ? AND window_start < ?
   AND NOT (attempt = 1 AND status = 'done' AND late = 0)

@@ -56,6 +56,7 @@ CREATE TABLE runs (
     exit         INTEGER,
     late         INTEGER NOT NULL CHECK (late IN (0, 1)),
     reconciling  INTEGER NOT NULL CHECK (reconciling IN (0, 1)),
+    granted      INTEGER NOT NULL CHECK (granted IN (0, 1)),   -- a person allowed one more attempt
     PRIMARY KEY (job, window_start, "window", input)
 ) STRICT, WITHOUT ROWID;
 
@@ -78,6 +79,7 @@ CREATE TABLE leases (
     process      TEXT NOT NULL,
     seen_domain  TEXT NOT NULL,
     seen_at      REAL NOT NULL,
+    seen_wall    REAL NOT NULL,
     PRIMARY KEY (job, window_start, "window", input)
 ) STRICT, WITHOUT ROWID;
 
@@ -110,7 +112,8 @@ CREATE TABLE gates (
     name  TEXT PRIMARY KEY NOT NULL,
     until TEXT NOT NULL,
     reason TEXT NOT NULL,
-    job   TEXT NOT NULL
+    job   TEXT NOT NULL,               -- which closed it
+    closed_at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events
