@@ -28,7 +28,7 @@ demo: .venv/installed
 	$(BIN)/python -m demo.first_night $(DEMO_OPTIONS)
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
 
 # `make -k check` goes on after the first that fails.
 check: style types imports documentation

@@ -64,7 +64,7 @@ class Receipt(Record):
             what += f": {self.sentence or self.reason}"
         elif self.child_exit:
             what += f": exit {self.child_exit}"
-        if self.child_signal is not None:
+        if self.child_signal is not None and self.reason == "signal":
             what += f" {self.child_signal}"
         if self.until is not None:
             held = self.reason in ("busy", "overlap")
