@@ -207,12 +207,9 @@ class Ledger:
         def decide(snap: Snapshot) -> Decision:
             if snap.version < 0:
                 raise NotThisLedger(f"the ledger does not know the job {ask.key.job!r}.", "Declare it: ranonce add")
-            if snap.run is None and snap.witnessed:
-                raise NotThisLedger(
-                    f"the ledger is damaged: {ask.key} has started before, but its run is gone.",
-                    "Nothing was run. Check the file (PRAGMA integrity_check) and restore it from a backup.",
-                )
             decision = lifecycle.claim(snap, ask, self._sightings(snap, ask.owner))
+            if decision.move in lifecycle.STARTS and decision.accepted:
+                self._ask_the_events(snap, ask)
             if decision.move == lifecycle.TAKE_OVER and decision.writes:
                 # It may have left its outcome here in this very moment. Then the job's version has moved on, this
                 # decision is not committed, and the next one knows.
@@ -227,6 +224,17 @@ class Ledger:
         if decision.refusal:
             return decision.refusal
         return lifecycle.claim_of(decision, snap, ask)
+
+    def _ask_the_events(self, snap: Snapshot, ask: Ask) -> None:
+        """Refuse to start what the events know to be done: then the run's row is damaged or was changed by hand."""
+        generation = snap.run.generation if snap.run else None
+        if ask.rerun_reason is not None or not self.store.witnessed(ask.key, ask.window.start, generation):
+            return
+        if self.store.read(ask.key, ask.window.start).version == snap.version:  # else it happened just now
+            raise NotThisLedger(
+                f"the ledger is damaged: its events and its runs tell different stories of {ask.key}.",
+                "Nothing was run. Check the file (PRAGMA integrity_check) and restore it from a backup.",
+            )
 
     def _sightings(self, snap: Snapshot, asker: str) -> dict[str, Sighting]:
         """Look at the processes of the attempts that stand in the way, as far as this host can."""
@@ -340,7 +348,7 @@ class Ledger:
         Without `change` a schedule that contradicts the recorded one is refused (ConfigError).
         """
         give_up = time.monotonic() + self.wait_seconds
-        while time.monotonic() < give_up:
+        while True:
             known = self.store.job(job.name)
             recorded = self.declared(job.name)
             version = None
@@ -359,7 +367,10 @@ class Ledger:
                 declared = self.declared(job.name)
                 assert declared is not None
                 return declared, version is not None and recorded is not None
-        raise StoreUnavailable(f"the schedule of {job.name!r} could not be recorded in time.", "Try again later.")
+            if time.monotonic() > give_up:
+                raise StoreUnavailable(
+                    f"the schedule of {job.name!r} could not be recorded in time.", "Try again later."
+                )
 
     def _begins(self, job: str, recorded: Declared, every: Schedule, now: float) -> int:
         """Where a new version begins: the end of the last started window; without one, the window that is now.
@@ -443,7 +454,7 @@ def remember_ledger(state_folder: str, url: str, ledger: str) -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, "store")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
+    with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(url + "\n")
     return folder
 
@@ -456,7 +467,7 @@ def known_ledger(state_folder: str, url: str) -> str | None:
             for entry in entries:
                 path = os.path.join(entry.path, "store")
                 try:
-                    with open(path, encoding="utf-8") as file:
+                    with open(path, encoding="utf-8", errors="surrogateescape") as file:
                         if file.read().rstrip("\n") == url:
                             found.append((os.stat(path).st_mtime, entry.name))
                 except (FileNotFoundError, NotADirectoryError):

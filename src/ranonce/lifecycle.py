@@ -21,6 +21,7 @@ diagram in the documentation is drawn from the table.
 
 from __future__ import annotations
 
+from ranonce.names import plain
 from ranonce.record import Record
 
 TYPE_CHECKING = False
@@ -69,8 +70,10 @@ TABLE: dict[str, dict[str, str]] = {
     DONE: {CLAIM: REFUSE_DONE, RENEW: REFUSE_LOST, FINISH: REFUSE_LOST, RERUN: REGENERATE, RELEASE: REFUSE_NOT_HELD},
 }
 
+#: Moves that start work: they must also pass `obstacle`.
+STARTS = frozenset({START, RETRY, RESUME, TAKE_OVER, REGENERATE})
 #: Moves after which the asker holds the claim.
-WINS = frozenset({START, RETRY, RESUME, TAKE_OVER, REGENERATE, KEEP, RECLAIM})
+WINS = STARTS | {KEEP, RECLAIM}
 
 
 class RunKey(Record):
@@ -196,7 +199,6 @@ class Snapshot(Record):
     gates: tuple[Gate, ...]
     schedules: tuple[ScheduleVersion, ...]
     horizon: int | None  # windows that started before this instant and have no row were pruned
-    witnessed: bool  # events speak of this run (they must, if there is a row, and must not if there is none)
     domain: str
     now: float  # the store's lease clock
     wall: float  # the store's real clock, unix seconds
@@ -290,7 +292,8 @@ class Decision(Record):
     `lease` replaces the run's lease row; `drop_lease` removes it; `sighted` are leases, of this run or a rival, with
     their first sighting. `unchanged` are leases that the decision took to be
     over: the commit must find them as they were read. `guarded` is False where only facts are added that stay true
-    whatever else happened (a skip): such a commit needs no version.
+    whatever else happened (a skip): such a commit needs no version. Instants in it that are `wall`, the snapshot's real
+    clock, mean the moment of the write.
     """
 
     move: str
@@ -303,6 +306,7 @@ class Decision(Record):
     gates: tuple[Gate, ...] = ()
     unchanged: tuple[Held, ...] = ()
     guarded: bool = True
+    wall: float | None = None
 
     @property
     def accepted(self) -> bool:
@@ -506,7 +510,7 @@ def _busy(snap: Snapshot, ask: Ask, run: Run, sightings: Mapping[str, Sighting])
 
 
 def _pid(sighting: Sighting) -> str:
-    return f", process {sighting.pid} ({sighting.name}) still works" if sighting.state == "alive" else ""
+    return f", process {sighting.pid} ({plain(sighting.name)}) still works" if sighting.state == "alive" else ""
 
 
 def _wall_until(lease: Lease, snap: Snapshot) -> float:
@@ -569,6 +573,7 @@ def _start(snap: Snapshot, ask: Ask, move: str, sightings: Mapping[str, Sighting
         lease=_lease(snap, ask.owner, started.attempt, ask.lease_seconds, ask.process),
         events=tuple(events),
         unchanged=_considered_over(snap),
+        wall=snap.wall,
     )
 
 
@@ -601,6 +606,7 @@ def _reclaim(
         run=run,
         lease=_lease(snap, owner, run.attempt, seconds, process),
         events=noted,
+        wall=snap.wall,
         unchanged=_considered_over(snap),
     )
 
@@ -613,7 +619,7 @@ def renew(snap: Snapshot, held: Claim, overlap_rule: str = "forbid") -> Decision
     move = TABLE[situation(snap, held.owner, held.attempt, {})][RENEW]
     if move == EXTEND and snap.lease is not None:
         lease = _lease(snap, held.owner, held.attempt, held.lease_seconds, snap.lease.process)
-        return Decision(EXTEND, lease=lease, unchanged=_own(snap), guarded=False)
+        return Decision(EXTEND, lease=lease, unchanged=_own(snap), guarded=False, wall=snap.wall)
     if move == RECLAIM:
         return _reclaim(snap, held.owner, held.lease_seconds, overlap_rule, {})
     return Decision(move, refusal=_lost(snap, held))
@@ -788,6 +794,22 @@ def _skip(snap: Snapshot, ask: Ask, refusal: Refusal) -> Decision:
         data=data,
     )
     return noted.replace(events=(event,))
+
+
+def at_the_write(decision: Decision, now: float, wall: float) -> Decision:
+    """Return the decision with its instants moved to the moment it is written, which may be long after it was made.
+
+    `now` is the store's lease clock, `wall` its real one, both read after all waiting.
+    """
+    lease, run = decision.lease, decision.run
+    if decision.wall is None:
+        return decision
+    if lease is not None:
+        decision = decision.replace(lease=lease.replace(expires=now + lease.seconds))
+    if run is not None and run.started_at == decision.wall:
+        decision = decision.replace(run=run.replace(started_at=wall))
+    events = tuple(event.replace(at=wall) if event.at == decision.wall else event for event in decision.events)
+    return decision.replace(events=events, wall=wall)
 
 
 def claim_of(decision: Decision, snap: Snapshot, ask: Ask) -> Claim:

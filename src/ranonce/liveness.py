@@ -78,6 +78,7 @@ class Process(Record):
 def this_host() -> HostIdentity:
     """Return the identity of this host, boot and namespace. Source: proc(5), namespaces(7)."""
     host = os.uname().nodename if hasattr(os, "uname") else ""
+    host = host.encode("utf-8", "backslashreplace").decode()  # a name that is not UTF-8 could not be recorded
     if _link("/proc/self") != str(os.getpid()):
         return HostIdentity(host)  # no /proc, or one that counts the processes of another namespace
     boot_id = _proc("/proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()

@@ -38,3 +38,10 @@ def check_name(kind: str, name: str) -> str:
 def shown_path(path: str) -> str:
     """Return a path for a sentence or a line to paste: as it is where that is safe, else its `repr`."""
     return path if path.isprintable() and " " not in path else repr(path)
+
+
+def plain(text: str) -> str:
+    """Return text on one line: characters that are not printed as themselves (controls, marks) are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 
+from ranonce.names import plain
 from ranonce.record import Record
 from ranonce.timefmt import format_duration, format_instant
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 #: Events and reasons that need nobody's attention: a crontab line with `--receipt problems` mails the rest.
 QUIET = {("done", None), ("skipped", "done"), ("skipped", "pruned")}
+
+
+STUCK_MILLISECONDS = 5000
+PIECE_BYTES = 4096  # a pipe that is ready takes so much without blocking. Source: pipe(7), PIPE_BUF
 
 
 class Receipt(Record):
@@ -72,7 +78,7 @@ class Receipt(Record):
         if self.leftovers:
             what += f"; still running: {', '.join(self.leftovers)}"
         more = (*(self.checks or ())[1:], *(self.warnings or ()))  # the first broken check is the reason
-        return what + "".join(f"\n  {line}" for line in more)
+        return plain(what) + "".join(f"\n  {plain(line)}" for line in more)
 
 
 _INSTANTS = frozenset({"started_at", "finished_at", "until"})
@@ -101,7 +107,8 @@ class Receipts:
 
     def _append(self, line: str) -> None:
         try:
-            fd = os.open(self.mode, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # A pipe that nobody reads is an error, not a wait for ever.
+            fd = os.open(self.mode, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
             try:
                 os.write(fd, line.encode() + b"\n")
             finally:
@@ -111,10 +118,15 @@ class Receipts:
 
 
 def say(line: str) -> None:
-    """Write a line to standard error, if there still is one: a closed or full one must not change what happened."""
+    """Write a line to standard error, if there still is one: a closed, full or stuck one must not change what happened.
+
+    A reader that takes nothing for 5 seconds does not get the rest.
+    """
     data = (line + "\n").encode("utf-8", "backslashreplace")
+    ready = select.poll()
+    ready.register(2, select.POLLOUT)
     try:
-        while data:
-            data = data[os.write(2, data) :]
+        while data and ready.poll(STUCK_MILLISECONDS):
+            data = data[os.write(2, data[:PIECE_BYTES]) :]
     except OSError:
         return

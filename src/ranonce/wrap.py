@@ -16,6 +16,7 @@ from ranonce.errors import (
     EX_CHECK_FAILED,
     EX_CLAIM_LOST,
     EX_DONE,
+    EX_NOT_EXECUTABLE,
     EX_NOT_RECORDED,
     EX_PERSON_NEEDED,
     EX_STOPPED,
@@ -25,6 +26,7 @@ from ranonce.errors import (
     EX_USAGE,
     EXIT_STATUSES,
     OutcomeNotRecorded,
+    RanonceError,
     StoreUnavailable,
 )
 from ranonce.failpoints import failpoint
@@ -204,6 +206,10 @@ class Wrapper:
         return Result(status, None, receipt.replace(reason=error.code, sentence=str(error)))
 
 
+class _NotStarted(Exception):
+    """The child was forked, and could not be let go: it has ended without having done anything."""
+
+
 class _Stop(Record):
     """The job gave up on purpose: why, until when (unix seconds), and which gates it closed."""
 
@@ -251,10 +257,10 @@ class _Attempt:
         """Do the work and record what became of it."""
         try:
             verdict, status, signum = self._verdict()
+            failpoint("run:verdict-known")
+            return self._record(verdict, status, signum)
         finally:
             self.heartbeat.end()
-        failpoint("run:verdict-known")
-        return self._record(verdict, status, signum)
 
     def _verdict(self) -> tuple[Verdict, int, int | None]:
         if self.claim.reconciling:
@@ -271,26 +277,33 @@ class _Attempt:
         return self._judge(ending)
 
     def _run(self, command: tuple[str, ...]) -> Ending | SpawnFailed:
-        return run_child(
-            [argument.replace("{window}", self.claim.key.window) for argument in command],
-            env=self._environment(),
-            signals=self.wrapper.signals,
-            cwd=self.spec.cwd,
-            stdin=self.spec.stdin,
-            keep_output=self.spec.keep_output,
-            timeout=self.spec.timeout,
-            grace=self.spec.grace_kill,
-            leftovers=self.spec.leftovers,
-            inherit=(self.file.fd,) if self.file else (),
-            on_started=self._started,
-        )
+        try:
+            return run_child(
+                [argument.replace("{window}", self.claim.key.window) for argument in command],
+                env=self._environment(),
+                signals=self.wrapper.signals,
+                cwd=self.spec.cwd,
+                stdin=self.spec.stdin,
+                keep_output=self.spec.keep_output,
+                timeout=self.spec.timeout,
+                grace=self.spec.grace_kill,
+                leftovers=self.spec.leftovers,
+                inherit=(self.file.fd,) if self.file else (),
+                on_started=self._started,
+            )
+        except _NotStarted as error:
+            return SpawnFailed(EX_NOT_EXECUTABLE, f"the command was not started: {error}")
 
     def _started(self, pid: int) -> None:
-        if self.file is not None:
-            self.file.child_started(pid)
-        failpoint("run:child-started")
-        if not self.heartbeat.running:
-            self.heartbeat.start()
+        """Record the child, which still waits, and begin to beat. If that fails, it never gets to be the command."""
+        try:
+            if self.file is not None:
+                self.file.child_started(pid)
+            failpoint("run:child-started")
+            if not self.heartbeat.running:
+                self.heartbeat.start()
+        except (OSError, RuntimeError) as error:  # no room for the attempt's file, no thread left for this user
+            raise _NotStarted(str(error)) from error
 
     def _renew(self) -> Refusal | None:
         """Renew through a store of the heartbeat's own thread, opened at its first beat."""
@@ -359,19 +372,24 @@ class _Attempt:
 
         if ending.interrupted:
             return verdict(FAILED, ending.interrupted), EX_CLAIM_LOST, None
+        # What the job itself said counts first: it may have been ended while it wound down.
+        stop = self._stop_request(ending)
+        stopped = verdict(STOPPED, stop.reason).replace(resume_at=stop.resume_at, gates=stop.gates) if stop else None
         if ending.stopped_by is not None:
-            return verdict(STOPPED, "signal"), 128 + ending.stopped_by, ending.stopped_by
+            return stopped or verdict(STOPPED, "signal"), 128 + ending.stopped_by, ending.stopped_by
+        if stopped:
+            return stopped, EX_STOPPED, None
         if ending.timed_out:
             return verdict(FAILED, "timeout"), EX_TIME_LIMIT, None
-        if stop := self._stop_request(ending):
-            stopped = verdict(STOPPED, stop.reason).replace(resume_at=stop.resume_at, gates=stop.gates)
-            return stopped, EX_STOPPED, None
         if ending.signal is not None:
             return verdict(FAILED, "signal"), 128 + ending.signal, ending.signal
         if ending.exit != 0:
             assert ending.exit is not None
             return verdict(FAILED), self._status(ending.exit), None
-        broken = self._broken_checks(data)
+        try:
+            broken = self._broken_checks(data)
+        except (RanonceError, OSError) as error:  # whatever goes wrong here, the command has ended and has a verdict
+            broken = [f"the checks could not be made: {error}"]
         signals = self.wrapper.signals
         if broken and signals.interrupted is not None:  # the check was stopped, so it says nothing
             return verdict(FAILED, signals.interrupted), EX_CLAIM_LOST, None

@@ -50,14 +50,18 @@ def test_of_forty_at_once_on_a_fresh_ledger_one_works(world, seconds):
     assert Counter(event for event, _, _ in world.events()) == Counter(start=1, done=1, skipped=39)
 
 
-@pytest.mark.parametrize(("before", "effects"), [("exit 3", 1), (EFFECT, 0)], ids=["failed", "done"])
-def test_of_eight_at_once_over_a_finished_attempt_one_works_or_none(world, before, effects):
-    world.run(sh=before)
-    made = len(world.effects())
+@pytest.mark.parametrize("before", ["failed", "crashed", "done"])
+def test_of_eight_at_once_over_an_earlier_attempt_one_works_or_none(world, before):
+    crash = {"RANONCE_FAILPOINT": "run:before-child"} if before == "crashed" else {}
+    world.run(sh=EFFECT if before == "done" else "exit 3", env=crash)
     ran = world.at_once(8, *world.words(sh=f"{EFFECT}; sleep 0.2"))
-    assert len(world.effects()) - made == effects
-    assert {one.said() for one in ran} <= {(0, "done", None), (75, "skipped", "busy"), (0, "skipped", "done")}
-    assert world.state() == ("done", 1 + effects)
+    attempt = 1 if before == "done" else 2
+    assert world.effects() == [f"job {TODAY} {attempt}"]
+    assert "Traceback" not in "".join(one.err for one in ran)
+    said = Counter(one.said() for one in ran)
+    assert said.pop((0, "done", None), 0) == attempt - 1
+    assert set(said) <= {(75, "skipped", "busy"), (0, "skipped", "done")}
+    assert world.state() == ("done", attempt)
 
 
 def test_eight_jobs_at_once_share_the_ledger_and_all_work(world):

@@ -33,7 +33,8 @@ def test_a_claim_is_read_back_whole(kind, ledger):
         "f" * 64,
     )
     assert (snap.lease.owner, snap.lease.attempt, snap.lease.seconds) == (held.owner, 1, 300.0)
-    assert snap.witnessed
+    assert kind.open().witnessed(held.key, held.window.start, None)
+    assert not kind.open().witnessed(held.key, held.window.start, 1)
     start = kind.open().events("job", START, START + 1)[0]
     assert (start.event, start.host, dict(start.data)) == ("start", "here", {"chosen_by": "clock"})
 
@@ -72,6 +73,17 @@ def test_a_take_over_fails_if_the_lease_was_renewed_since(kind, ledger):
     assert ledger.renew(held, "forbid") is None
     assert store.commit(decision, taking.key, snap.version) is None
     assert store.read(held.key, held.window.start).run.attempt == 1
+
+
+def test_a_lease_begins_when_it_is_written_not_when_it_was_decided(kind, ledger):
+    store, asking = kind.open(), ask()
+    snap = store.read(asking.key, asking.window.start)
+    old = snap.replace(now=snap.now - 100, wall=snap.wall - 100)  # it waited that long for the write lock
+    store.commit(lifecycle.claim(old, asking), asking.key, snap.version)
+    written = store.read(asking.key, asking.window.start)
+    assert written.lease.expires >= snap.now + 300
+    assert written.run.started_at >= snap.wall - 1
+    assert next(iter(store.events("job", START, START + 1))).at >= snap.wall - 1
 
 
 def test_a_live_renewal_moves_no_version(kind, ledger):

@@ -32,6 +32,15 @@ def entry() -> None:
     The process ends at once, without closing the store: the ledger is durable already, and closing would cost two
     more syncs of the disk.
     """
+    from ranonce.process import hold_standard_streams
+
+    hold_standard_streams()
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # it was closed; there is /dev/null in its place now
+            setattr(sys, name, open(1 if name == "stdout" else 2, "w", closefd=False))  # noqa: SIM115 - for good
+        else:
+            stream.reconfigure(errors="backslashreplace")
     status = main(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -7,11 +7,11 @@ import time
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import ledger_of, read_config
 from ranonce.cli.options import Command, Option
-from ranonce.cli.report import plain, with_instants, write, write_json
+from ranonce.cli.report import with_instants, write, write_json
 from ranonce.cli.span import NOW, SINCE, UNTIL, asked_span
 from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable, UsageError
 from ranonce.findings import Finding, counts
-from ranonce.names import check_job_name
+from ranonce.names import check_job_name, plain
 from ranonce.probe import Moment, judge
 from ranonce.receipts import say
 from ranonce.stores.base import Clock

@@ -7,7 +7,7 @@ from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
 from ranonce.errors import EX_PERSON_NEEDED, EX_TRY_LATER, UsageError
 from ranonce.lifecycle import RunKey
-from ranonce.names import check_job_name
+from ranonce.names import check_job_name, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         if refusal.reason == "unknown":
             raise UsageError(f"{key} has never run.", f"See: ranonce status {job}")
         status = EX_TRY_LATER if refusal.reason == "busy" else EX_PERSON_NEEDED
-        print(f"{refusal.sentence}. Nothing was changed.")
+        print(f"{plain(refusal.sentence)}. Nothing was changed.")
         return status
     if parsed.flag("json"):
         import json

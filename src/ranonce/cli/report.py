@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
+from ranonce.names import plain
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
-
-
-def plain(text: str) -> str:
-    """Return text on one line: characters that are not printed as themselves (controls, marks) are escaped."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def kept(output: bytes) -> str:

@@ -139,7 +139,7 @@ class _Invocation:
             self.ledger,
             self.spec,
             self.signals,
-            version=resolve_version(self.spec, self.config.folder or os.getcwd()),
+            version=resolve_version(self.spec, self.config.folder or "."),
             fingerprint=self.digest if self.spec.input_mode == "fingerprint" else None,
             raw_exit=self.parsed.flag("raw-exit"),
             store_url=self.config.ledger.store,

@@ -9,14 +9,14 @@ from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
 from ranonce.cli.probe import unknown_job
-from ranonce.cli.report import kept, plain, table, with_instants, write, write_json
+from ranonce.cli.report import kept, table, with_instants, write, write_json
 from ranonce.cli.span import NOW
 from ranonce.cli.status import around, window_table, windows_of
 from ranonce.errors import UsageError
 from ranonce.expectation import schedule_of, version_at
 from ranonce.jobspec import JobSpec
 from ranonce.lifecycle import RUNNING
-from ranonce.names import check_job_name
+from ranonce.names import check_job_name, plain
 from ranonce.receipts import say
 from ranonce.standing import EXPECTED
 from ranonce.survey import Span, Survey

@@ -7,12 +7,12 @@ from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command
 from ranonce.cli.probe import unknown_job
-from ranonce.cli.report import instant, plain, table, with_instants, write, write_json
+from ranonce.cli.report import instant, table, with_instants, write, write_json
 from ranonce.cli.span import NOW, SINCE, UNTIL, asked_span
 from ranonce.errors import ConfigError, UsageError
 from ranonce.expectation import schedule_of, version_at
 from ranonce.lifecycle import RUNNING
-from ranonce.names import check_job_name
+from ranonce.names import check_job_name, plain
 from ranonce.receipts import say
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import format_instant

@@ -104,6 +104,12 @@ class Store(Protocol):
     def done(self, key: RunKey, window_start: int) -> Done | None:
         """Return who did this run, or None if it is not done: all that a duplicate trigger needs to know."""
 
+    def witnessed(self, key: RunKey, window_start: int, generation: int | None) -> bool:
+        """Say whether the events tell that this run was done in a generation (None: that it has ever started).
+
+        The run's row says the same, unless the store is damaged: a second look before work is started.
+        """
+
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
         """Write the decision about the run `key` if the job's version is still `after` (or it is not guarded)."""
 

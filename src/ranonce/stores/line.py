@@ -43,7 +43,12 @@ class WaitingLine:
             self._fd = None
 
     def _open(self) -> int:
-        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if os.geteuid() == 0:
+            # Root looking after a user's ledger must not leave a line that the user cannot stand in.
+            owner = os.stat(os.path.dirname(self.path))
+            os.fchown(fd, owner.st_uid, owner.st_gid)
+        return fd
 
     def _wait(self) -> int:
         """Wait for the turn in a thread of its own, since an flock cannot be given a time limit.

@@ -23,6 +23,7 @@ from ranonce.lifecycle import (
     RunKey,
     ScheduleVersion,
     Snapshot,
+    at_the_write,
 )
 from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
 
@@ -75,7 +76,6 @@ class MemoryStore:
                 gates=self.gates(),
                 schedules=self.schedules(key.job),
                 horizon=None,
-                witnessed=any(event.key == key and event.event == "start" for event in self._events),
                 domain=self.domain,
                 now=self.now(),
                 wall=self.wall(),
@@ -86,6 +86,13 @@ class MemoryStore:
         if run is None or run.status != DONE:
             return None
         return Done(run.attempt, run.owner, run.fingerprint)
+
+    def witnessed(self, key: RunKey, window_start: int, generation: int | None) -> bool:
+        wanted = ("start", None) if generation is None else ("done", generation)
+        return any(
+            event.key == key and (event.event, None if generation is None else event.generation) == wanted
+            for event in self._events
+        )
 
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
         with self._lock:
@@ -102,7 +109,7 @@ class MemoryStore:
                     return None
             if decision.guarded and job is not None:
                 self._jobs[key.job] = job.replace(version=job.version + 1)
-            return self._write(decision, key)
+            return self._write(at_the_write(decision, self.now(), self.wall()), key)
 
     def _write(self, decision: Decision, key: RunKey) -> tuple[Event, ...]:
         run = decision.run

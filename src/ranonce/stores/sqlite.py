@@ -19,12 +19,12 @@ from functools import lru_cache
 
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
 from ranonce.failpoints import failpoint
-from ranonce.lifecycle import Done, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot
+from ranonce.lifecycle import Done, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot, at_the_write
 from ranonce.liveness import boot_clock, clock_domain, this_host
 from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
 from ranonce.stores.line import WaitingLine
 from ranonce.stores.statements import load
-from ranonce.timefmt import format_instant
+from ranonce.timefmt import format_instant, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ class SqliteStore:
             self._identity = self._recognise()
         except sqlite3.Error as error:
             raise _translated(error, path) from error
+        except UnicodeDecodeError as error:  # what SQLite has to say of the damage is damaged, too
+            raise NotThisLedger(f"{path!r} is damaged or not a ledger.", _LOST) from error
 
     def _recognise(self) -> Identity:
         application = self._db.execute("PRAGMA application_id").fetchone()[0]
@@ -165,7 +167,6 @@ class SqliteStore:
                 schedules = self._schedules_known(job, count)
                 leases = db.execute(SQL["leases"], (job,)).fetchall()
                 gates = db.execute(SQL["gates"]).fetchall()
-                witnessed = run is not None or self._witnessed(key, window_start)
             finally:
                 db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -185,7 +186,6 @@ class SqliteStore:
             gates=tuple(map(_gate, gates)),
             schedules=schedules,
             horizon=None,
-            witnessed=witnessed,
             domain=self._domain,
             now=boot_clock(),
             wall=time.time(),
@@ -199,15 +199,20 @@ class SqliteStore:
             self._schedules[job] = known
         return known
 
-    def _witnessed(self, key: RunKey, window_start: int) -> bool:
-        found = self._db.execute(SQL["witnessed"], (key.job, window_start, key.window, key.input)).fetchone()
-        return found is not None
+    def witnessed(self, key: RunKey, window_start: int, generation: int | None) -> bool:
+        place = {"job": key.job, "start": window_start, "window": key.window, "input": key.input}
+        try:
+            return self._db.execute(SQL["witnessed"], {**place, "generation": generation}).fetchone() is not None
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
 
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
         with _Transaction(self) as transaction:
             if not self._stands(decision, key, after):
                 transaction.abandon()
                 return None
+            # The clocks are read again now that nobody is waited for any more: no lease begins in the past.
+            decision = at_the_write(decision, boot_clock(), time.time())
             failpoint("commit:before-writes")
             if decision.run is not None:
                 self._db.execute(SQL["put_run"], _run_row(decision.run))
@@ -513,7 +518,24 @@ def _instant(text: str | None) -> float | None:
 
 def _read(text: str) -> float:
     """Read an instant in that form: half the work of `parse_instant`, which takes every form."""
-    return datetime.fromisoformat(text).timestamp()
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _damaged(text) from error
+
+
+def _read_data(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, TypeError) as error:
+        raise _damaged(text) from error
+    if not isinstance(data, dict):
+        raise _damaged(text)
+    return data
+
+
+def _damaged(cell: object) -> NotThisLedger:
+    return NotThisLedger(f"the ledger is damaged: it has {shown(cell)} where that cannot be.", _LOST)
 
 
 def _starts(text: str) -> Sequence[int]:
@@ -640,7 +662,7 @@ def _event(row: tuple[Any, ...]) -> Event:
         trigger,
         version,
         host,
-        json.loads(data),
+        _read_data(data),
         None,
         seq,
     )

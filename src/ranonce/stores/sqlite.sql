@@ -38,8 +38,12 @@ SELECT name, until, reason, job, closed_at FROM gates ORDER BY name;
 SELECT number, every, tz, dialect, window_offset, valid_from, recorded_at FROM schedules WHERE job = ? ORDER BY number;
 
 -- name: witnessed
--- Did an attempt of this run ever start? Answered by the events, so that a damaged run row is noticed.
-SELECT 1 FROM events WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? AND event = 'start' LIMIT 1;
+-- Did an attempt of this run ever start (or: was its generation done)? Answered by the events, so that a damaged run row
+-- is noticed.
+SELECT 1 FROM events
+WHERE job = :job AND window_start = :start AND "window" = :window AND input = :input
+  AND (event = 'done' AND generation = :generation OR event = 'start' AND :generation IS NULL)
+LIMIT 1;
 
 -- name: move_version
 -- The gate of every guarded commit: nobody changed the job since it was read.
