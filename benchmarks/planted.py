@@ -25,17 +25,17 @@ VALUES (:job, 1, 'hour', 'UTC', 'debian', 0, NULL, strftime('%Y-%m-%dT%H:%M:%fZ'
 RUNS = """
 WITH RECURSIVE hours(start) AS (SELECT :first UNION ALL SELECT start + 3600 FROM hours WHERE start < :last)
 INSERT INTO runs (job, window_start, "window", input, window_end, status, generation, attempt, owner, failures,
-                  schedule, triggered_by, started_at, finished_at, exit, late, reconciling)
+                  schedule, triggered_by, started_at, finished_at, exit, late, reconciling, granted)
 SELECT :job, start, strftime('%Y-%m-%dT%H', start, 'unixepoch'), '', start + 3600, 'done', 1, 1,
        lower(hex(randomblob(16))), 0, 1, 'schedule', strftime('%Y-%m-%dT%H:%M:%fZ', start + 2, 'unixepoch'),
-       strftime('%Y-%m-%dT%H:%M:%fZ', start + 60, 'unixepoch'), 0, 0, 0
+       strftime('%Y-%m-%dT%H:%M:%fZ', start + 60, 'unixepoch'), 0, 0, 0, 0
 FROM hours WHERE start <> :missing
 """
 COPIED_RUNS = """
 INSERT INTO runs (job, window_start, "window", input, window_end, status, generation, attempt, owner, failures,
-                  schedule, triggered_by, started_at, finished_at, exit, late, reconciling)
+                  schedule, triggered_by, started_at, finished_at, exit, late, reconciling, granted)
 SELECT :job, window_start, "window", input, window_end, status, generation, attempt, owner, failures, schedule,
-       triggered_by, started_at, finished_at, exit, late, reconciling
+       triggered_by, started_at, finished_at, exit, late, reconciling, granted
 FROM runs WHERE job = :pattern
 """
 FAILED_FIRST = "UPDATE runs SET attempt = 2, failures = 1 WHERE job = :job AND window_start = :failed_first"

@@ -75,8 +75,20 @@ class Process(Record):
     start: int
 
 
+_here: dict[int, HostIdentity] = {}  # by the process that asked: a forked child asks anew
+
+
 def this_host() -> HostIdentity:
-    """Return the identity of this host, boot and namespace. Source: proc(5), namespaces(7)."""
+    """Return the identity of this host, boot and namespace. It is looked for once: a process keeps it for life."""
+    pid = os.getpid()
+    if pid not in _here:
+        _here.clear()
+        _here[pid] = _look_around()
+    return _here[pid]
+
+
+def _look_around() -> HostIdentity:
+    """Source: proc(5), namespaces(7)."""
     host = os.uname().nodename if hasattr(os, "uname") else ""
     host = host.encode("utf-8", "backslashreplace").decode()  # a name that is not UTF-8 could not be recorded
     if _link("/proc/self") != str(os.getpid()):

@@ -31,11 +31,13 @@ class Record:
     if not TYPE_CHECKING:
 
         def __init__(self, *values: object, **named: object) -> None:
-            state = self.__dict__
+            fields, state = self._fields, self.__dict__
             state.update(self._defaults)
-            state.update(zip(self._fields, values, strict=False))
-            state.update(named)
-            if len(state) != len(self._fields) or len(values) > len(self._fields):
+            if values:
+                state.update(zip(fields, values))  # noqa: B905 - to say `strict` takes a third of the time of all this
+            if named:
+                state.update(named)
+            if len(state) != len(fields) or len(values) > len(fields):
                 self._refuse(values, named)
 
     def _refuse(self, values: tuple[object, ...], named: dict[str, object]) -> None:
@@ -48,7 +50,13 @@ class Record:
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
-        return type(self)(**{**self.__dict__, **changes})
+        copy = object.__new__(type(self))
+        state = copy.__dict__
+        state.update(self.__dict__)
+        state.update(changes)
+        if len(state) != len(self._fields):
+            copy._refuse((), changes)
+        return copy
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as a new dictionary, in order."""

@@ -24,6 +24,8 @@ INSTANTS_END = 253_402_300_800
 DAY = 86_400
 ORDINAL_OF_1970 = 719_163
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = EPOCH.replace(tzinfo=None)  # printed without an offset
+_PRECISIONS = {"s": "seconds", "ms": "milliseconds", "min": "minutes"}
 LONGEST_DURATION = 36_525 * DAY
 
 _WANTED = "Write an instant with an offset, for example 2026-11-07T02:30:00Z or 2026-11-07T03:30+01:00."
@@ -122,17 +124,13 @@ def format_instant(t: float, *, precision: str = "s") -> str:
     `precision` is `s` (`2026-11-07T02:30:00Z`), `ms` (`…:00.123Z`) or `min` (`2026-11-07T02:30Z`); what it leaves
     out is cut, never rounded up. UsageError outside the years 1 to 9999.
     """
-    whole, microseconds = _split(t)
-    days, rest = divmod(whole, DAY)
-    day = date.fromordinal(days + ORDINAL_OF_1970).isoformat()
-    hour, minute, second = rest // 3600, rest % 3600 // 60, rest % 60
-    if precision == "min":
-        return f"{day}T{hour:02}:{minute:02}Z"
-    if precision == "ms":
-        return f"{day}T{hour:02}:{minute:02}:{second:02}.{microseconds // 1000:03}Z"
-    if precision == "s":
-        return f"{day}T{hour:02}:{minute:02}:{second:02}Z"
-    raise ValueError(f"unknown precision {precision!r}")
+    if precision not in _PRECISIONS:
+        raise ValueError(f"unknown precision {precision!r}")
+    try:
+        moment = _NAIVE_EPOCH + timedelta(0, checked(t))
+    except OverflowError:  # nearer to the year 10000 than to the last microsecond before it
+        raise _out_of_range(t) from None
+    return f"{moment.isoformat(timespec=_PRECISIONS[precision])}Z"
 
 
 def from_datetime(moment: datetime) -> int | float:

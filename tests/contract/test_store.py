@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ranonce import lifecycle
-from ranonce.lifecycle import Claim, Event, Gate, RunKey, ScheduleVersion
+from ranonce.lifecycle import Claim, Event, Gate, Run, RunKey, ScheduleVersion
 from ranonce.stores.base import LostReply
 from tests.contract.acting import START, ask, claim, ledger_over, refused, verdict
 
@@ -48,6 +48,33 @@ def test_a_verdict_is_read_back_whole(kind, ledger):
     assert failed.data["killed"] is True
     assert kind.open().output(failed.seq) == b"\x00\xff tail"
     assert kind.open().leases("job") == []
+
+
+#: What an attempt is, from its claim on; no verdict changes it.
+ATTEMPT = """key window_start window_end generation attempt owner schedule trigger started_at version
+fingerprint""".split()  # noqa: SIM905
+
+
+def test_all_that_a_verdict_can_change_is_read_back(kind, ledger):
+    held = claim(ledger)
+    store = kind.open()
+    snap = store.read(held.key, held.window.start)
+    changed = snap.run.replace(
+        status="failed",
+        failures=2,
+        finished_at=START + 1.5,
+        resume_at=START + 2.5,
+        reason="because",
+        exit=3,
+        late=True,
+        reconciling=True,
+        granted=True,
+    )
+    same = [name for name in Run._fields if getattr(changed, name) == getattr(snap.run, name)]
+    assert sorted(same) == sorted(ATTEMPT), "a new field: does a verdict change it?"
+    decision = lifecycle.Decision(lifecycle.SETTLE, run=changed, drop_lease=True)
+    assert store.commit(decision, held.key, snap.version) is not None
+    assert store.read(held.key, held.window.start).run == changed
 
 
 def test_a_commit_after_another_version_writes_nothing(kind, ledger):

@@ -215,7 +215,9 @@ class SqliteStore:
             decision = at_the_write(decision, boot_clock(), time.time())
             failpoint("commit:before-writes")
             if decision.run is not None:
-                self._db.execute(SQL["put_run"], _run_row(decision.run))
+                if not self._put_run(decision.run, settled=decision.drop_lease):
+                    transaction.abandon()
+                    return None
                 failpoint("commit:after-run")
             if decision.lease is not None:
                 start = decision.run.window_start if decision.run else decision.unchanged[0].window_start
@@ -239,6 +241,13 @@ class SqliteStore:
         if decision.guarded and self._db.execute(SQL["move_version"], (key.job, after)).rowcount == 0:
             return False
         return all(self._as_read(held) for held in decision.unchanged)
+
+    def _put_run(self, run: Run, *, settled: bool) -> bool:
+        """Write a run's new state; False if it is a verdict on an attempt that has the run no more."""
+        if settled:
+            return self._db.execute(SQL["settle_run"], _verdict_row(run)).rowcount == 1
+        self._db.execute(SQL["put_run"], _run_row(run))
+        return True
 
     def _as_read(self, held: Held) -> bool:
         key, lease = held.key, held.lease
@@ -605,6 +614,13 @@ def _run_row(run: Run) -> tuple[Any, ...]:
         int(run.reconciling),
         int(run.granted),
     )
+
+
+def _verdict_row(run: Run) -> tuple[Any, ...]:
+    key = run.key
+    outcome = (run.status, run.failures, _text(run.finished_at), _text(run.resume_at), run.reason, run.exit)
+    flags = (int(run.late), int(run.reconciling), int(run.granted))
+    return (*outcome, *flags, key.job, run.window_start, key.window, key.input, run.attempt, run.owner)
 
 
 def _lease_row(key: RunKey, window_start: int, lease: Lease) -> tuple[Any, ...]:

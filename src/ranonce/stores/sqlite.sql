@@ -68,6 +68,13 @@ ON CONFLICT (job, window_start, "window", input) DO UPDATE SET
     exit = excluded.exit, late = excluded.late, reconciling = excluded.reconciling,
     granted = excluded.granted;
 
+-- name: settle_run
+-- Write the verdict on an attempt: what a verdict can change, and only while that attempt has the run.
+UPDATE runs SET
+    status = ?, failures = ?, finished_at = ?, resume_at = ?, reason = ?, exit = ?, late = ?, reconciling = ?,
+    granted = ?
+WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? AND attempt = ? AND owner = ?;
+
 -- name: put_lease
 -- Write the run's lease.
 INSERT INTO leases (job, window_start, "window", input, owner, attempt, domain, expires, seconds, process, seen_domain,
