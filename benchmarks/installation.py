@@ -8,6 +8,7 @@ from __future__ import annotations
 import compileall
 import os
 import shutil
+import subprocess
 import sysconfig
 import time
 import venv
@@ -23,6 +24,14 @@ if __name__ == '__main__':
     if sys.argv[0].endswith('.exe'):
         sys.argv[0] = sys.argv[0][:-4]
     sys.exit({function}())
+"""
+
+#: What a process had before it became the command counts as the command's. This one has less than any of them.
+WATCH_MEMORY = """
+import os, sys
+nowhere = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=nowhere)
+print(os.wait4(pid, 0)[2].ru_maxrss * 1024)
 """
 
 
@@ -53,6 +62,12 @@ class Installation:
         os.chmod(path, 0o700)
         return path
 
+    def peak_memory(self, command: list[str], environment: dict[str, str]) -> int:
+        """Return the most memory, in bytes, that a command or its children had at any time."""
+        watched = [self.python, "-ISc", WATCH_MEMORY, *command]
+        told = subprocess.run(watched, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        return int(told.stdout)
+
     def environment(self, **more: str) -> dict[str, str]:
         """Return what a scheduler gives a job: a path, a home, a locale; and what is named here."""
         return {
@@ -65,16 +80,12 @@ class Installation:
 
 
 class Finished:
-    """How a process ended: exit status, seconds from its start to its end, and its peak memory in bytes.
-
-    The memory is an upper bound: it counts what our own process had when it started this one.
-    """
+    """How a process ended: its exit status, and the seconds from its start to its end."""
 
     def __init__(self, pid: int, began: float) -> None:
-        _, status, usage = os.wait4(pid, 0)
+        status = os.waitpid(pid, 0)[1]
         self.seconds = time.perf_counter() - began
         self.exit = os.waitstatus_to_exitcode(status)
-        self.peak = usage.ru_maxrss * 1024
 
 
 def start(command: list[str], environment: dict[str, str], *, output: int | None = None) -> int:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.claims import HOUR, HOURLY, LEDGER_ID
-from benchmarks.installation import Finished, Installation, finished
+from benchmarks.installation import Installation, finished
 from benchmarks.measure import MEGABYTES, MILLISECONDS, SECONDS, Line, Sizes, beside, in_turn, subfolder, within
 from benchmarks.planted import job_name, plant
 from ranonce.timefmt import DAY, format_instant
@@ -33,21 +33,25 @@ class Asked:
     def __init__(self, installed: Installation, name: str, *, jobs: int, runs: int, events_from: int = 0) -> None:
         self.path = os.path.join(subfolder(installed.folder, name), "ledger.db")
         plant(self.path, jobs=jobs, runs=runs, events_from=events_from)
-        self._ranonce = installed.ranonce
+        self._installed = installed
         self._environment = installed.environment(
             RANONCE_STORE=f"sqlite:///{self.path}", RANONCE_LEDGER=LEDGER_ID, XDG_STATE_HOME=f"{self.path}-state"
         )
 
-    def ask(self, *arguments: str) -> Finished:
-        """Run a command. Exit 1 is an answer: the probe has something to tell."""
-        return finished([self._ranonce, *arguments], self._environment, 0, 1)
+    def ask(self, *arguments: str) -> float:
+        """Return the seconds a command takes. Exit 1 is an answer: the probe has something to tell."""
+        return finished([self._installed.ranonce, *arguments], self._environment, 0, 1).seconds
 
     def answer(self, *arguments: str) -> str:
         """Return what the same command prints; it must not complain."""
-        command = [self._ranonce, *arguments]
+        command = [self._installed.ranonce, *arguments]
         told = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         assert told.stdout and not told.stderr, told
         return told.stdout
+
+    def memory(self, *arguments: str) -> int:
+        """Return the peak memory of a command in bytes."""
+        return self._installed.peak_memory([self._installed.ranonce, *arguments], self._environment)
 
 
 def ledger_size(folder: str, sizes: Sizes) -> Iterator[Line]:
@@ -59,12 +63,12 @@ def ledger_size(folder: str, sizes: Sizes) -> Iterator[Line]:
     for question in (("status",), ("show", job_name(7), window), ("probe", "--since", "48h")):
 
         def asked(ledger: Asked, question: tuple[str, ...] = question) -> float:
-            return ledger.ask(*question).seconds
+            return ledger.ask(*question)
 
         for ledger in (few, many):
             ledger.answer(*question)
         seconds = in_turn(sizes.questions, lambda: asked(many), lambda: asked(few))
-        name = f"ranonce {' '.join(question)}: {_short(sizes.many_runs)} runs, beside {_short(sizes.few_runs)}"
+        name = f"{question[0]} in {_short(sizes.many_runs)} runs, beside {_short(sizes.few_runs)}"
         yield beside(name, MILLISECONDS, *seconds, at_most=1.3)
 
 
@@ -76,23 +80,17 @@ def probe(folder: str, sizes: Sizes) -> Iterator[Line]:
     since = now // HOUR * HOUR - sizes.probed_days * DAY
     ledger = Asked(installed, "ledger", jobs=sizes.probed_jobs, runs=sizes.probed_runs, events_from=since)
     bare = [installed.python, "-c", BARE_READ, ledger.path, str(since)]
-    probes: list[Finished] = []
-
     question = ("probe", "--since", format_instant(since))
-
-    def probed() -> float:
-        probes.append(ledger.ask(*question))
-        return probes[-1].seconds
 
     def read() -> float:
         return finished(bare, installed.environment()).seconds
 
     ledger.answer(*question)
     read()
-    seconds = in_turn(sizes.probes, probed, read)
+    seconds = in_turn(sizes.probes, lambda: ledger.ask(*question), read)
     what = f"probe of {sizes.probed_jobs:,} jobs × {sizes.probed_days} days in {_short(sizes.probed_runs)} runs"
     yield beside(f"{what}, beside the bare read", SECONDS, *seconds, at_most=3)
-    yield within(f"{what}, memory", MEGABYTES, max(ended.peak for ended in probes), MOST_MEMORY)
+    yield within(f"{what}, memory", MEGABYTES, ledger.memory(*question), MOST_MEMORY)
 
 
 def _short(runs: int) -> str:

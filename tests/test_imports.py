@@ -20,6 +20,7 @@ signal sqlite3 sys time""".split()  # noqa: SIM905
 #: name, and so is not in the interpreter's report).
 PLAIN = {
     "ranonce",
+    "ranonce.attempt",
     "ranonce.calendars",
     "ranonce.catchup",
     "ranonce.checks",

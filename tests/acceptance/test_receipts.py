@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -204,22 +203,35 @@ def test_arguments_environment_and_input_are_never_stored(world):
     assert len(world.effects()) == 2
 
 
+IN_A_LEDGER_AT = """
+import sys
+from ranonce.jobspec import JobSpec
+from ranonce.ledger import Ledger
+from ranonce.lifecycle import RunKey
+from ranonce.process import Signals
+from ranonce.stores.base import Job
+from ranonce.stores.memory import MemoryStore
+from ranonce.windows import Schedule
+from ranonce.wrap import Order, Wrapper
+
+ledger, day = Ledger(MemoryStore(), folder=None), Schedule("day")
+ledger.declare(Job("job", 0, 0.0, 3600.0, 3), day, 0, now=0, change=False)
+order = Order(RunKey("job", "2026-11-09"), day.window("2026-11-09"), 1, 0, 2e9, "api", "window")
+with Signals() as signals:
+    Wrapper(ledger, JobSpec("job", command=("/usr/bin/env",)), signals, store_url=sys.argv[1]).work(order)
+"""
+
+
 def test_a_password_in_the_address_of_the_store_is_not_handed_on(world):
-    environment = (
-        "from types import SimpleNamespace as S; from ranonce.wrap import _Attempt; import os, sys\n"
-        "wrapper = S(store_url=sys.argv[1], version=None, ledger=S(store=S(identity=lambda: S(ledger='x'))))\n"
-        "claim = S(key=S(job='j', window='w'), window=S(start=0, end=1), attempt=1, owner='o', generation=1)\n"
-        "claim.trigger = 't'\n"
-        "print(_Attempt._environment(S(claim=claim, wrapper=wrapper, ledger=wrapper.ledger)).get('RANONCE_STORE'))"
-    )
-
     def handed_on(url):
-        words = [RANONCE[0], "-c", environment, url]
-        return subprocess.run(words, env={**world.env, "RANONCE_STORE": url}, capture_output=True, text=True).stdout
+        env = {**world.env, "RANONCE_STORE": url}
+        words = [RANONCE[0], "-c", IN_A_LEDGER_AT, url]
+        ran = subprocess.run(words, env=env, capture_output=True, text=True, timeout=30)
+        assert "RANONCE_JOB=job\n" in ran.stdout, ran.stderr
+        return [line for line in ran.stdout.splitlines() if line.startswith("RANONCE_STORE=") or "secret" in line]
 
-    assert handed_on("postgresql://me:secret@db/ledger") == "None\n"
-    assert handed_on("postgresql://me@db/ledger") == "postgresql://me@db/ledger\n"
-    assert os.environ.get("RANONCE_STORE") is None
+    assert handed_on("postgresql://me:secret@db/ledger") == []
+    assert handed_on("postgresql://me@db/ledger") == ["RANONCE_STORE=postgresql://me@db/ledger"]
 
 
 # --- input ----------------------------------------------------------------------------------------------------------

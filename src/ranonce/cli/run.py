@@ -6,6 +6,7 @@ import os
 import stat
 import time
 
+from ranonce.attempt import Order, Result
 from ranonce.catchup import earlier_windows
 from ranonce.cli.joboptions import LEDGER_OPTIONS, RUN_OPTIONS, SCHEDULE_OPTIONS, job_settings, with_settings
 from ranonce.cli.opening import open_ledger
@@ -20,7 +21,7 @@ from ranonce.process import Signals, die_by
 from ranonce.receipts import Receipt, Receipts
 from ranonce.stores.base import Job
 from ranonce.windows import Schedule, choose
-from ranonce.wrap import Order, Result, Wrapper
+from ranonce.wrap import Wrapper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,349 @@
+"""One claim that was won, until its verdict: start the child, keep the lease, look at the product, finish.
+
+The outcome is put beside the attempt's lock before it is committed, so that a kill between the two loses nothing.
+Whatever goes wrong after the child's end, it keeps its verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from ranonce.checks import run_checks
+from ranonce.errors import (
+    EX_CHECK_FAILED,
+    EX_CLAIM_LOST,
+    EX_DONE,
+    EX_NOT_EXECUTABLE,
+    EX_NOT_RECORDED,
+    EX_PERSON_NEEDED,
+    EX_STOPPED,
+    EX_TIME_LIMIT,
+    EXIT_STATUSES,
+    OutcomeNotRecorded,
+    RanonceError,
+)
+from ranonce.failpoints import failpoint
+from ranonce.heartbeat import Heartbeat
+from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED, Gate, Verdict
+from ranonce.process import SpawnFailed, run_child
+from ranonce.record import Record
+from ranonce.storeurl import masked
+from ranonce.timefmt import format_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ranonce.ledger import Ledger
+    from ranonce.lifecycle import Claim, Refusal, RunKey
+    from ranonce.liveness import AttemptFile
+    from ranonce.output import Kept
+    from ranonce.process import Ending
+    from ranonce.receipts import Receipt
+    from ranonce.windows import Window
+    from ranonce.wrap import Wrapper
+
+#: Renewals through SQLite wait no longer than this for the file, so that one slow moment is not the last one.
+RENEW_WAIT_SECONDS = 10.0
+
+
+class Order(Record):
+    """One window to be worked on. `now` chooses and `served_from` is the tick it is meant to be worked on, both unix
+    seconds; `rerun_reason` asks for a new generation."""
+
+    key: RunKey
+    window: Window
+    schedule: int
+    served_from: int
+    now: float
+    trigger: str
+    chosen_by: str
+    rerun_reason: str | None = None
+
+
+class Result(Record):
+    """How an order ended: an exit status, or the signal this process must die by; and the receipt."""
+
+    exit: int
+    signal: int | None
+    receipt: Receipt
+
+
+class _NotStarted(Exception):
+    """The child was forked, and could not be let go: it has ended without having done anything."""
+
+
+class _Stop(Record):
+    """The job gave up on purpose: why, until when (unix seconds), and which gates it closed."""
+
+    reason: str
+    resume_at: float | None
+    gates: tuple[Gate, ...]
+
+
+def _stop_of(text: str, job: str) -> _Stop:
+    told, now = json.loads(text), time.time()
+    gates = tuple(Gate(str(name), float(until), str(told["reason"]), job, now) for name, until in told["gates"])
+    return _Stop(str(told["reason"]), None if told["resume_at"] is None else float(told["resume_at"]), gates)
+
+
+class Attempt:
+    """One claim that was won, until its verdict."""
+
+    def __init__(
+        self, wrapper: Wrapper, order: Order, claim: Claim, file: AttemptFile | None, claimed_at: float
+    ) -> None:
+        self.wrapper = wrapper
+        self.spec = wrapper.spec
+        self.ledger = wrapper.ledger
+        self.order = order
+        self.claim = claim
+        self.file = file
+        self.began = time.time()
+        self.heartbeat = Heartbeat(
+            self._renew,
+            wrapper.signals.interrupt,
+            lease_seconds=claim.lease_seconds,
+            grace_seconds=self.spec.grace_kill,
+            # The lock of a local ledger proves to everybody who could claim that this attempt lives.
+            fence=file is None or not wrapper.local_store,
+            claimed_at=claimed_at,
+        )
+        self._renewing: list[Ledger] = []
+
+    def carry_out(self) -> Result:
+        """Do the work and record what became of it."""
+        try:
+            verdict, status, signum = self._verdict()
+            failpoint("run:verdict-known")
+            return self._record(verdict, status, signum)
+        finally:
+            self.heartbeat.end()
+
+    def _verdict(self) -> tuple[Verdict, int, int | None]:
+        if self.claim.reconciling:
+            looked = self._reconcile()
+            if looked is not None:
+                return looked
+        if (signum := self.wrapper.signals.first) is not None:
+            return Verdict(STOPPED, time.time(), reason="signal"), 128 + signum, signum
+        failpoint("run:before-child")
+        ending = self._run(self.spec.command)
+        failpoint("run:child-ended")
+        if isinstance(ending, SpawnFailed):
+            return Verdict(FAILED, time.time(), ending.sentence, ending.exit), ending.exit, None
+        return self._judge(ending)
+
+    def _run(self, command: tuple[str, ...]) -> Ending | SpawnFailed:
+        try:
+            return run_child(
+                [argument.replace("{window}", self.claim.key.window) for argument in command],
+                env=self._environment(),
+                signals=self.wrapper.signals,
+                cwd=self.spec.cwd,
+                stdin=self.spec.stdin,
+                keep_output=self.spec.keep_output,
+                timeout=self.spec.timeout,
+                grace=self.spec.grace_kill,
+                leftovers=self.spec.leftovers,
+                inherit=(self.file.fd,) if self.file else (),
+                on_started=self._started,
+            )
+        except _NotStarted as error:
+            return SpawnFailed(EX_NOT_EXECUTABLE, f"the command was not started: {error}")
+
+    def _started(self, pid: int) -> None:
+        """Record the child, which still waits, and begin to beat. If that fails, it never gets to be the command."""
+        try:
+            if self.file is not None:
+                self.file.child_started(pid)
+            failpoint("run:child-started")
+            if not self.heartbeat.running:
+                self.heartbeat.start()
+        except (OSError, RuntimeError) as error:  # no room for the attempt's file, no thread left for this user
+            raise _NotStarted(str(error)) from error
+
+    def _renew(self) -> Refusal | None:
+        """Renew through a store of the heartbeat's own thread, opened at its first beat."""
+        if not self._renewing:
+            self._renewing.append(self.ledger.reopen(wait_seconds=min(RENEW_WAIT_SECONDS, self.claim.lease_seconds)))
+        return self._renewing[0].renew(self.claim, self.spec.overlap)
+
+    def _environment(self) -> dict[str, str]:
+        claim, environment = self.claim, dict(os.environ)
+        environment.pop("RANONCE_STORE", None)
+        if masked(self.wrapper.store_url) == self.wrapper.store_url:  # a password is not handed on to the work
+            environment["RANONCE_STORE"] = self.wrapper.store_url
+        environment.update(
+            RANONCE_LEDGER=self.ledger.store.identity().ledger,
+            RANONCE_JOB=claim.key.job,
+            RANONCE_WINDOW=claim.key.window,
+            RANONCE_WINDOW_START=format_instant(claim.window.start),
+            RANONCE_WINDOW_END=format_instant(claim.window.end),
+            RANONCE_ATTEMPT=str(claim.attempt),
+            RANONCE_OWNER=claim.owner,
+            RANONCE_GENERATION=str(claim.generation),
+            RANONCE_TRIGGER=claim.trigger,
+            RANONCE_VERSION=self.wrapper.version or "",
+        )
+        return environment
+
+    # --- verdicts ---
+
+    def _reconcile(self) -> tuple[Verdict, int, int | None] | None:
+        """Look whether the crashed attempt did its work. None: it did not, and this attempt goes on."""
+        ending = self._run(self.spec.reconcile)
+        now = time.time()
+        if isinstance(ending, SpawnFailed):
+            return Verdict(HELD, now, reason=f"reconcile: {ending.sentence}"), EX_PERSON_NEEDED, None
+        if ending.interrupted:
+            return Verdict(HELD, now, reason=f"reconcile: {ending.interrupted}"), EX_CLAIM_LOST, None
+        if ending.timed_out:
+            return Verdict(HELD, now, reason="reconcile: timeout"), EX_PERSON_NEEDED, None
+        if ending.stopped_by is not None:
+            return self._judge(ending)  # the run stays to be looked into
+        if ending.exit == 0:
+            return Verdict(DONE, now, reason="reconciled"), EX_DONE, None
+        if ending.exit != 1:
+            how = f"exit {ending.exit}" if ending.exit is not None else f"signal {ending.signal}"
+            return Verdict(HELD, now, reason=f"reconcile: {how}"), EX_PERSON_NEEDED, None
+        refusal = self.ledger.reconciled(self.claim, self.spec.max_attempts)
+        if refusal is None:
+            return None
+        status = EX_CLAIM_LOST if refusal.reason == "lost" else EX_PERSON_NEEDED
+        return Verdict(FAILED, now, reason="crashed"), status, None
+
+    def _judge(self, ending: Ending) -> tuple[Verdict, int, int | None]:
+        """Say what an ending means: the outcome, the exit status, and the signal to die by."""
+        now = time.time()
+        data: dict[str, object] = {}
+        if ending.leftovers:
+            data["leftovers"] = [f"{left.pid} {left.name}" for left in ending.leftovers]
+        if ending.signal is not None:
+            data["signal"] = ending.signal
+        if ending.killed:
+            data["killed"] = True
+        kept = _both_ends(ending.output) if ending.output else None
+
+        def verdict(outcome: str, reason: str | None = None) -> Verdict:
+            return Verdict(outcome, now, reason, ending.exit, data=data, output=kept)
+
+        if ending.interrupted:
+            return verdict(FAILED, ending.interrupted), EX_CLAIM_LOST, None
+        # What the job itself said counts first: it may have been ended while it wound down.
+        stop = self._stop_request(ending)
+        stopped = verdict(STOPPED, stop.reason).replace(resume_at=stop.resume_at, gates=stop.gates) if stop else None
+        if ending.stopped_by is not None:
+            return stopped or verdict(STOPPED, "signal"), 128 + ending.stopped_by, ending.stopped_by
+        if stopped:
+            return stopped, EX_STOPPED, None
+        if ending.timed_out:
+            return verdict(FAILED, "timeout"), EX_TIME_LIMIT, None
+        if ending.signal is not None:
+            return verdict(FAILED, "signal"), 128 + ending.signal, ending.signal
+        if ending.exit != 0:
+            assert ending.exit is not None
+            return verdict(FAILED), self._status(ending.exit), None
+        try:
+            broken = self._broken_checks(data)
+        except (RanonceError, OSError) as error:  # whatever goes wrong here, the command has ended and has a verdict
+            broken = [f"the checks could not be made: {error}"]
+        signals = self.wrapper.signals
+        if broken and signals.interrupted is not None:  # the check was stopped, so it says nothing
+            return verdict(FAILED, signals.interrupted), EX_CLAIM_LOST, None
+        if broken and signals.first is not None:
+            return verdict(STOPPED, "signal"), 128 + signals.first, signals.first
+        if broken:
+            return verdict(FAILED, f"check: {broken[0]}"), EX_CHECK_FAILED, None
+        return verdict(DONE), EX_DONE, None
+
+    def _stop_request(self, ending: Ending) -> _Stop | None:
+        """Return what `ranonce stop` said inside the job, or what a declared exit code says; None if neither did."""
+        try:
+            if self.file and (text := self.file.take_stop()) is not None:
+                return _stop_of(text, self.claim.key.job)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.ledger.warnings.append(f"a request to stop could not be read, and is passed over: {error}")
+        if ending.exit in self.spec.stop_exit_codes:
+            return _Stop(f"exit {ending.exit}", None, ())
+        return None
+
+    def _status(self, code: int) -> int:
+        """The command's own status; one that `ranonce` uses itself becomes 1, so that nobody mistakes it."""
+        ours = code in EXIT_STATUSES or code > 128
+        return 1 if ours and not self.wrapper.raw_exit else code
+
+    def _broken_checks(self, data: dict[str, object]) -> list[str]:
+        if not self.spec.checks:
+            data["verified"] = False
+            return []
+        results = run_checks(
+            self.spec.checks,
+            window_key=self.claim.key.window,
+            started_at=self.began,
+            cwd=self.spec.cwd,
+            env=self._environment(),
+            run_command=self._check_command,
+        )
+        broken = [f"{result.name}: {result.seen}" for result in results if not result.held]
+        data["verified"] = not broken
+        if broken:
+            data["checks"] = broken
+        return broken
+
+    def _check_command(self, argv: list[str]) -> int:
+        """Run a check's command like the job's own, under the same signals and time limit; stopped, it did not hold."""
+        ending = self._run(tuple(argv))
+        if isinstance(ending, SpawnFailed):
+            return ending.exit
+        if ending.timed_out or ending.stopped_by is not None or ending.interrupted:
+            return EX_TIME_LIMIT
+        return ending.exit if ending.exit is not None else 128 + (ending.signal or 0)
+
+    # --- finish ---
+
+    def _record(self, verdict: Verdict, status: int, signum: int | None) -> Result:
+        keep = self._keep if self.file else None
+        try:
+            refusal = self.ledger.finish_or_keep(self.claim, verdict, keep)
+        except OutcomeNotRecorded as error:
+            # The attempt's file stays: it holds the outcome, and the next invocation on this host records it.
+            if self.file is not None:
+                self.file.release()
+            receipt = self._receipt(verdict, verdict.outcome, EX_NOT_RECORDED)
+            return Result(EX_NOT_RECORDED, None, receipt.replace(reason=error.code, sentence=str(error)))
+        failpoint("finish:committed")
+        if self.file is not None:
+            self.file.remove()
+        failpoint("finish:file-removed")
+        if refusal is not None:
+            receipt = self._receipt(verdict, "lost", EX_CLAIM_LOST).replace(
+                reason=refusal.reason, sentence=refusal.sentence, holder=refusal.holder
+            )
+            return Result(EX_CLAIM_LOST, None, receipt)
+        return Result(status, signum, self._receipt(verdict, verdict.outcome, status))
+
+    def _keep(self, text: str, sync: bool) -> None:
+        assert self.file is not None
+        self.file.write_outcome(text, sync=sync)
+
+    def _receipt(self, verdict: Verdict, event: str, status: int) -> Receipt:
+        return self.wrapper.receipt(self.order, event, status).replace(
+            attempt=self.claim.attempt,
+            generation=self.claim.generation,
+            started_at=self.claim.started_at,
+            finished_at=verdict.at,
+            seconds=round(verdict.at - self.claim.started_at, 3),
+            reason=verdict.reason,
+            until=verdict.resume_at,
+            child_exit=verdict.exit,
+            child_signal=verdict.data.get("signal"),
+            checks=tuple(verdict.data.get("checks", ())) or None,
+            leftovers=tuple(verdict.data.get("leftovers", ())) or None,
+        )
+
+
+def _both_ends(kept: Kept) -> bytes | None:
+    """Return what is kept of the output as one text, saying how much is left out; None if nothing was printed."""
+    gap = b"\n[... %d bytes left out ...]\n" % kept.dropped if kept.dropped else b""
+    return kept.head + gap + kept.tail or None
