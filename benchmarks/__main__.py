@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     missed = 0
     with tempfile.TemporaryDirectory(prefix="ranonce-bench-", dir=told.folder) as folder:
         say(about(folder))
-        say(f"\n{'':<58} {'ours':>18} {'limit':>18} {'ratio':>8}  budget")
+        say(f"\n{'':<66} {'ours':>18} {'limit':>18} {'ratio':>8}  budget")
         for line in measured(told.names or list(BENCHMARKS), QUICK if told.quick else FULL, folder):
             say(str(line))
             missed += isinstance(line, Figure) and not line.met

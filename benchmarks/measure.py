@@ -118,7 +118,7 @@ class Figure:
         budget = f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
         verdict = "ok" if self.met else "MISSED"
         ours, limit = self.unit.told(self.ours), self.unit.told(self.limit)
-        return f"{self.name:<58} {ours:>18} {limit:>18} {self.ratio:>8.2f}  {budget:<7} {verdict}"
+        return f"{self.name:<66} {ours:>18} {limit:>18} {self.ratio:>8.2f}  {budget:<7} {verdict}"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Skipped:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.name:<58} skipped: {self.why}"
+        return f"{self.name:<66} skipped: {self.why}"
 
 
 Line = Figure | Skipped

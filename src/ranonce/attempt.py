@@ -6,11 +6,10 @@ Whatever goes wrong after the child's end, it keeps its verdict.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
-from ranonce.checks import run_checks
+from ranonce import jsontext as json
 from ranonce.errors import (
     EX_CHECK_FAILED,
     EX_CLAIM_LOST,
@@ -277,6 +276,8 @@ class Attempt:
         if not self.spec.checks:
             data["verified"] = False
             return []
+        from ranonce.checks import run_checks
+
         results = run_checks(
             self.spec.checks,
             window_key=self.claim.key.window,

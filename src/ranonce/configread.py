@@ -6,7 +6,6 @@ Every complaint names the file, the line and the remedy. Loaded only where a fil
 from __future__ import annotations
 
 import os
-import tomllib
 
 from ranonce.errors import ConfigError, RanonceError
 from ranonce.jobspec import JobSpec, VersionFile, broken_rule, schedule_error
@@ -15,6 +14,7 @@ from ranonce.record import Record
 from ranonce.settings import argv, duration, exit_codes, flag, gates, instant, nearest, text, whole
 from ranonce.storeurl import STORE_WAIT, StoreText, expand_home, refuse_password
 from ranonce.timefmt import shown
+from ranonce.tomlplain import read_plain
 from ranonce.trust import read_trusted
 
 TYPE_CHECKING = False
@@ -136,7 +136,11 @@ def parse_document(path: str, data: bytes, environ: Mapping[str, str]) -> Docume
             f"{shown_path(path)}:{line}: the byte 0x{data[error.start]:02x} is not UTF-8.", "Save the file as UTF-8."
         ) from None
     try:
-        tables = tomllib.loads(content)
+        tables = read_plain(content)
+        if tables is None:
+            import tomllib
+
+            tables = tomllib.loads(content)
     except RecursionError:
         raise ConfigError(f"{shown_path(path)} is nested too deeply.", "Write it flatter.") from None
     except ValueError as error:  # TOMLDecodeError is one; a number of 5000 digits raises another

@@ -7,10 +7,10 @@ do not run again. The journal protects this host only: what another host committ
 
 from __future__ import annotations
 
-import json
 import os
 from binascii import crc32
 
+from ranonce import jsontext as json
 from ranonce.errors import ConfigError, NotThisLedger
 from ranonce.liveness import boot_clock, clock_domain, this_host
 from ranonce.timefmt import format_instant, parse_instant
@@ -29,7 +29,7 @@ TAIL_BYTES = 16 * 1024
 
 def encode(fact: dict[str, Any]) -> bytes:
     """Return a fact as one line that proves itself whole: `{"len":…,"crc":"…","fact":…}`."""
-    body = json.dumps(fact, separators=(",", ":")).encode()
+    body = json.compact(fact).encode()
     return b'{"len":%d,"crc":"%08x","fact":%b}\n' % (len(body), crc32(body), body)
 
 

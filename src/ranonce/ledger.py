@@ -6,10 +6,10 @@ can prove about other attempts, the journal, and outcomes that an earlier invoca
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
+from ranonce import jsontext as json
 from ranonce import lifecycle
 from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint

@@ -15,11 +15,11 @@ Where there is no /proc the answer is always `unknown`, and the caller waits for
 from __future__ import annotations
 
 import errno
-import json
 import os
 import time
 from binascii import crc32
 
+from ranonce import jsontext as json
 from ranonce.errors import StoreUnavailable, UsageError
 from ranonce.record import Record
 

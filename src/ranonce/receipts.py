@@ -5,11 +5,11 @@ The state is durable before its receipt is written, and trouble with the output 
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sys
 
+from ranonce import jsontext as json
 from ranonce.names import plain
 from ranonce.record import Record
 from ranonce.timefmt import format_duration, format_instant

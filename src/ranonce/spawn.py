@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 
 from ranonce.errors import EX_NOT_EXECUTABLE, EX_NOT_FOUND
@@ -17,8 +16,11 @@ from ranonce.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
+else:
+    import _signal as signal  # `signal` turns its numbers into enumerations, which takes 2 ms
 
 PR_SET_PDEATHSIG = 1  # Source: prctl(2)
 

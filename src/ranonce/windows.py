@@ -11,7 +11,6 @@ All instants are unix seconds.
 from __future__ import annotations
 
 from ranonce.calendars import CALENDARS, Calendar
-from ranonce.cron import CronRule, parse_cron
 from ranonce.errors import ConfigError, UsageError
 from ranonce.record import Record
 from ranonce.timefmt import DAY, FIRST_INSTANT, INSTANTS_END, checked, format_instant, parse_instant, shown
@@ -20,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ranonce.cron import CronRule
     from ranonce.zones import Zone
 
 DIALECTS = ("debian", "systemd", "kubernetes")
@@ -74,7 +74,7 @@ class Schedule:
     @property
     def is_cron(self) -> bool:
         """Whether windows run from one cron tick to the next, rather than over an hour, day, week or month."""
-        return isinstance(self._rule, CronRule)
+        return not isinstance(self._rule, Calendar)
 
     # ticks
 
@@ -159,7 +159,7 @@ class Schedule:
 
     def key(self, start: int) -> str:
         """Print the key of the window that begins at this tick."""
-        if isinstance(self._rule, CronRule):
+        if not isinstance(self._rule, Calendar):
             return format_instant(start, precision="s" if start % 60 else "min")
         if self._zone is None:
             return self._rule.key(start, None)
@@ -181,7 +181,7 @@ class Schedule:
     def _start_near(self, key: str) -> int | None:
         """Return the start of the window with this key if there is one, else an instant near it, or None."""
         try:
-            if isinstance(self._rule, CronRule):
+            if not isinstance(self._rule, Calendar):
                 return int(parse_instant(key) // 1)
             if self._rule.text == "hour":
                 start = int(parse_instant(f"{key[:13]}:00{key[13:19] or 'Z'}"))
@@ -210,7 +210,7 @@ class Schedule:
         For an hour, day, week or month: a scheduler set to fire when the window begins.
         """
         lo, hi = self._span(since, until)
-        rule = parse_cron(self._rule.cron) if isinstance(self._rule, Calendar) else self._rule
+        rule = _cron_rule(self._rule.cron) if isinstance(self._rule, Calendar) else self._rule
         if lo >= hi:
             return []
         if self.dialect == "debian":
@@ -251,7 +251,13 @@ def _parse_rule(every: str) -> Calendar | CronRule:
         return CALENDARS[word]
     if not word.startswith("@") and len(word.split()) < 2:
         raise ConfigError(f"{shown(every)} is not a schedule.", _SCHEDULE_WANTED)
-    return parse_cron(every.strip(" "))
+    return _cron_rule(every.strip(" "))
+
+
+def _cron_rule(text: str) -> CronRule:
+    from ranonce.cron import parse_cron
+
+    return parse_cron(text)
 
 
 _SCHEDULE_WANTED = 'Write hour, day, week, month or a cron rule such as "30 2 * * *".'

@@ -8,7 +8,6 @@ except by `create`.
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 import sqlite3
@@ -17,6 +16,7 @@ import time
 from datetime import datetime
 from functools import lru_cache
 
+from ranonce import jsontext as json
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Done, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot, at_the_write
