@@ -20,6 +20,11 @@ import pytest
 
 from ranonce.timefmt import format_instant
 
+# Started by nohup or in the background, these are ignored, and so they would be in every command under test.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 RANONCE = (sys.executable, "-m", "ranonce")
 NOON = "2026-11-09T12:00:00Z"  # of the window 2026-11-09, unless a test says otherwise
 TODAY = "2026-11-09"

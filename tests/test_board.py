@@ -215,7 +215,9 @@ def test_a_window_without_a_run_did_not_run_once_it_is_due(hourly):
 
 def test_a_window_that_was_refused_says_so(hourly):
     hourly.skip("2026-11-09T10", "gate")
-    assert of_window(hourly, "2026-11-09T10").why == "due since 2026-11-09T12:00:00Z, and 1 trigger was refused (gate)"
+    assert (
+        of_window(hourly, "2026-11-09T10").why == "missing since 2026-11-09T12:00:00Z, and 1 trigger was refused (gate)"
+    )
 
 
 # --- what a trigger would find --------------------------------------------------------------------------------------

@@ -99,8 +99,20 @@ def test_findings_are_a_line_each_and_exit_one(say, hourly):
     assert said.exit == 1
     assert said.lines == [
         first_line(missing=1, failed=1),
-        "missing j 2026-11-09T03: due since 2026-11-09T05:00:00Z, and no trigger arrived",
-        "failed j 2026-11-09T12: attempt 1 failed (exit 3), 2 more attempts allowed",
+        "missing j 2026-11-09T03: missing since 2026-11-09T05:00:00Z, and no trigger arrived"
+        " -> ranonce run j --window 2026-11-09T03",
+        "failed j 2026-11-09T12: attempt 1 failed (exit 3), 2 more attempts allowed"
+        " -> ranonce run j --window 2026-11-09T12",
+    ]
+
+
+def test_what_only_a_person_can_settle_names_the_command(say, hourly):
+    hourly.run("2026-11-09T11", "held", reason="crashed")
+    hourly.run("2026-11-09T12", "failed", exit=3, failures=3)
+    lines = [line for line in say("probe", "--since", "2h").lines if line.startswith(("held", "exhausted"))]
+    assert sorted(line.partition(" -> ")[2] for line in lines) == [
+        "ranonce release j 2026-11-09T11 --as done|not-done --reason TEXT",
+        "ranonce release j 2026-11-09T12 --as done|not-done --reason TEXT",
     ]
 
 

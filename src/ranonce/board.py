@@ -59,8 +59,7 @@ def line(job: Job, moment: Moment, latest: Run | None, done: Run | None) -> Line
     The board speaks of the time since the job was first recorded; only a probe asks for what was before. Raises
     ConfigError or UsageError for a recorded schedule that cannot be used on this machine.
     """
-    if job.declared_at is not None and job.declared_at <= moment.now:
-        job = job.replace(begins=max(job.begins or 0.0, job.declared_at))
+    job = job.since_known(moment.now)
     findings = judge(job, moment)
     version = job.versions[-1] if job.versions else None
     missing = _newest_missing(job, findings)

@@ -275,11 +275,11 @@ class Ledger:
         )
         return decision.refusal
 
-    def release(self, key: RunKey, window_start: int, as_: str, reason: str) -> Refusal | None:
+    def release(self, key: RunKey, window_start: int, as_: str, reason: str, *, by: str) -> Refusal | None:
         """Let a person say what became of a run: `done` or `not-done`."""
 
         def decide(snap: Snapshot) -> Decision:
-            return lifecycle.release(snap, as_, reason, self._sightings(snap, ""))
+            return lifecycle.release(snap, as_, reason, self._sightings(snap, ""), by=by)
 
         return self._settle(key, window_start, decide)[1].refusal
 

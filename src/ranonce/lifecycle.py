@@ -705,7 +705,9 @@ def reconciled(snap: Snapshot, held: Claim, max_attempts: int) -> Decision:
 # --- release --------------------------------------------------------------------------------------------------------
 
 
-def release(snap: Snapshot, as_: str, reason: str, sightings: Mapping[str, Sighting] | None = None) -> Decision:
+def release(
+    snap: Snapshot, as_: str, reason: str, sightings: Mapping[str, Sighting] | None = None, *, by: str = ""
+) -> Decision:
     """A person says what became of a run that cannot say so itself. `as_`: done, or not-done (one more attempt)."""
     seen = sightings or {}
     run = snap.run
@@ -726,7 +728,7 @@ def release(snap: Snapshot, as_: str, reason: str, sightings: Mapping[str, Sight
         finished_at=snap.wall,
         reconciling=False,
     )
-    events = [_event(snap, after, "released", reason=reason, data={"as": as_})]
+    events = [_event(snap, after, "released", reason=reason, data={"as": as_, "by": by})]
     if now == ZOMBIE:
         events.insert(0, _expired(snap, run, seen, ""))
     return Decision(FREE, run=after, drop_lease=True, events=tuple(events), unchanged=_own(snap))

@@ -94,6 +94,12 @@ class Job(Record):
     future: tuple[Run, ...] = ()
     remark: str | None = None
 
+    def since_known(self, now: float) -> Job:
+        """Return the job as one that had nothing to do before the ledger first heard of it (unless that is to come)."""
+        if self.declared_at is None or self.declared_at > now:
+            return self
+        return self.replace(begins=max(self.begins or 0.0, self.declared_at))
+
     def ran(self, start: int) -> bool:
         """Say whether a run is recorded for a window of the span."""
         at = bisect_left(self.starts, start)
@@ -176,7 +182,7 @@ def _never_tried(job: Job, low: int, high: int, known_from: int) -> Iterator[Fin
             continue
         for number in range(begin, end):
             due_at = job.expectation.due(number, job.late_after)
-            text = f"due since {format_instant(due_at)}, and {gist}"
+            text = f"missing since {format_instant(due_at)}, and {gist}"
             yield _gap(job, number, gist).replace(text=text, facts={"due_at": due_at})
 
 
@@ -188,7 +194,7 @@ def _gap(job: Job, number: int, gist: str) -> Finding:
 def _refused(job: Job, number: int, reasons: Counter[str]) -> Finding:
     why = ", ".join(f"{reason} ({REFUSALS[reason]})" if reason in REFUSALS else reason for reason in sorted(reasons))
     due_at, triggers = job.expectation.due(number, job.late_after), reasons.total()
-    text = f"due since {format_instant(due_at)}, and {_triggers(triggers)} refused: {why}"
+    text = f"missing since {format_instant(due_at)}, and {_triggers(triggers)} refused: {why}"
     finding = _gap(job, number, f"its triggers were refused: {why}")
     return finding.replace(text=text, facts={"due_at": due_at, "refused": dict(reasons)})
 
@@ -219,7 +225,7 @@ def _unfinished(run: Run, job: Job, moment: Moment, refused: Counter[str]) -> It
         text = f"{gist}; a person must release it{tried}"
         yield found.replace(bucket="exhausted", text=text, gist=gist)
     elif run.status == HELD:
-        text = f"held ({ended}): say what became of it with ranonce release {run.key.job} {run.key.window}{tried}"
+        text = f"held ({ended}): its effects may have happened, and a person must say{tried}"
         yield found.replace(bucket="held", text=text, gist=f"held ({ended})")
     elif run.status == STOPPED:
         yield _stopped(run, found, moment, ended, tried)
@@ -246,7 +252,7 @@ def _at_work(claimed: Claimed, moment: Moment, name: str) -> Finding:
     if not held.alive and claimed.ended_as is not None:
         text = f"{began} and ended ({claimed.ended_as}), which is kept on this host until the next run records it"
         return found.replace(bucket="zombies", text=text)
-    if not held.alive:
+    if not held.alive or held.orphan:
         return found.replace(bucket="zombies", text=f"{began} and has no verdict: {held.why}")
     lasting = format_duration(max(0.0, moment.now - run.started_at))
     if stuck(run, moment.now):

@@ -33,6 +33,7 @@ class Holder(Record):
     why: str
     until: float | None = None
     process: str = ""
+    orphan: bool = False  # something of it lives, and nobody renews its lease any more
 
 
 def holder(lease: Lease | None, clock: Clock, sighting: Sighting = UNKNOWN) -> Holder:
@@ -42,7 +43,13 @@ def holder(lease: Lease | None, clock: Clock, sighting: Sighting = UNKNOWN) -> H
     """
     process = lease.process if lease else ""
     if sighting.state == "alive":
-        return Holder(True, f"process {sighting.pid} ({sighting.name}) works", process=process)
+        works = f"process {sighting.pid} ({sighting.name}) works"
+        if lease is None or lease_ends(lease, clock.domain, clock.now, clock.wall) > clock.now:
+            return Holder(True, works, process=process)
+        blocks = "its lease is over, so nobody will record how it ends; until then nothing is started beside it"
+        return Holder(
+            True, f"{works} on, but {blocks}: wait for it, or end it (kill {sighting.pid})", None, process, True
+        )
     if sighting.state == "dead":
         return Holder(False, "its process is dead", process=process)
     if lease is None:

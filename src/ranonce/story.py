@@ -5,7 +5,7 @@ from __future__ import annotations
 from ranonce import lifecycle
 from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED
 from ranonce.record import Record
-from ranonce.standing import EXPECTED, MISSING, attempts_left, how_it_ended, state_of, stuck, worked
+from ranonce.standing import EXPECTED, MISSING, attempts_left, how_it_ended, since, state_of, stuck, worked
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
@@ -52,6 +52,8 @@ def of_run(
     answer = NO
     if state == DONE:
         answer, why = YES, f"done at attempt {run.attempt}, {worked(run)}"
+        if run.reason and run.reason.startswith("released as done"):
+            why = f"{run.reason}, at {format_instant(since(run))}; no attempt of it said so"
         if run.late:
             why += "; its verdict came after its lease was over"
         if run.generation > 1:
@@ -71,7 +73,8 @@ def of_run(
             why += "; that is longer than two of its windows"
     else:
         lost = held.why if held else "nobody holds it"
-        why = f"attempt {run.attempt} started at {format_instant(run.started_at)} and has no verdict: {lost}"
+        why = f"attempt {run.attempt} started at {format_instant(run.started_at)} and has no verdict: {lost};"
+        why += " its effects may have happened"
         if claimed is not None and claimed.ended_as is not None:
             why += f"; it ended ({claimed.ended_as}), which is kept on this host until the next run records it"
     return Story(run.key.job, window, state, answer, why, "", run, run.key.input, events)
@@ -89,7 +92,7 @@ def of_window(
     if not expected:
         return Story(job, window, EXPECTED, UNKNOWN, "nothing was expected of the job then", "", events=events)
     if moment.now >= due_at:
-        why = f"due since {format_instant(due_at)}, and {tried}"
+        why = f"missing since {format_instant(due_at)}, and {tried}"
         return Story(job, window, MISSING, NO, why, "", events=events)
     told = f"; {tried}" if refused else ""
     why = f"it is not due before {format_instant(due_at)}{told}"

@@ -78,8 +78,8 @@ class Survey:
         job = described(name, spec, recorded, versions)
         since, until = span.since, max(span.since, min(span.until, self.future))
         wanted = Expectation(job.versions, since, until)
-        if span.usual and recorded.declared_at <= self.moment.now:
-            job = job.replace(begins=max(job.begins or 0.0, recorded.declared_at))
+        if span.usual:
+            job = job.since_known(self.moment.now)
         if span.usual and not wanted.due_by(self.moment.now, job.late_after):
             since = self._newest_due(job, since)
             wanted = Expectation(job.versions, since, until)

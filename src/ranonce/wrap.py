@@ -141,8 +141,12 @@ class Wrapper:
         status = REFUSED[refusal.reason]
         if status == EX_TRY_LATER:
             status = self.spec.busy_exit
+        sentence = refusal.sentence
+        if refusal.reason in ("held", "exhausted"):
+            step = f"ranonce release {order.key.job} {order.key.window} --as done|not-done --reason TEXT"
+            sentence += f" -> {step}"
         receipt = self.receipt(order, "skipped", status).replace(
-            reason=refusal.reason, sentence=refusal.sentence, holder=refusal.holder, until=refusal.until
+            reason=refusal.reason, sentence=sentence, holder=refusal.holder, until=refusal.until
         )
         return Result(status, None, receipt)
 

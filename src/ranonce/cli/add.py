@@ -24,7 +24,7 @@ from ranonce.jobspec import JobSpec
 from ranonce.names import check_job_name
 from ranonce.stores.base import Job
 from ranonce.timefmt import format_instant
-from ranonce.windows import Schedule
+from ranonce.windows import Schedule, due
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,8 +76,27 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     job = Job(name, 0, now, spec.late_after, spec.max_attempts)
     declared, changed = ledger.declare(job, every, spec.offset, now=now, change=True)
     line = _line(declared, name, path, environ)
-    _tell(parsed, spec, declared, line, path=path, changed=changed, now=now)
+    said = _said(spec, config.jobs.get(name), path)
+    _tell(parsed, spec, declared, line, said=said, changed=changed, now=now)
     return 0
+
+
+def _said(spec: JobSpec, before: JobSpec | None, path: str) -> str:
+    """Say whether the job is new, changed (and what is kept as it was), or as it was."""
+    if before is None:
+        return f"Declared {spec.name} in {path}."
+    usual = JobSpec(spec.name).as_dict()
+    was, is_ = before.as_dict(), spec.as_dict()
+    changed = [field for field in is_ if is_[field] != was[field]]
+    kept = [field for field in is_ if field not in changed and is_[field] != usual[field] and field not in _PLAIN]
+    what = (
+        f"Changed {spec.name} in {path}: {', '.join(changed)}." if changed else f"{spec.name} is as it was in {path}."
+    )
+    return what + (f" Kept as it was: {', '.join(kept)}." if kept else "")
+
+
+#: Settings that every declared job has.
+_PLAIN = frozenset({"name", "cwd", "declared"})
 
 
 def _line(declared: Declared, job: str, path: str, environ: Mapping[str, str]) -> str:
@@ -124,7 +143,7 @@ def _absolute(command: list[str]) -> tuple[str, ...]:
 
 
 def _tell(
-    parsed: Parsed, spec: JobSpec, declared: Declared, line: str, *, path: str, changed: bool, now: float
+    parsed: Parsed, spec: JobSpec, declared: Declared, line: str, *, said: str, changed: bool, now: float
 ) -> None:
     window = declared.schedule.window_at(now)
     following = declared.schedule.after(window)
@@ -134,17 +153,24 @@ def _tell(
         told = {"job": spec.name, "schedule_version": declared.version.number, "changed": changed, "line": line}
         print(json.dumps({**told, "window": window.key, "next": format_instant(following.start)}))
         return
-    notes = [f"Declared {spec.name} in {path}. Its next window starts at {format_instant(following.start)}."]
+    notes = [f"{said} Its next window starts at {format_instant(following.start)}."]
     if changed:
         begin = format_instant(declared.version.valid_from or 0)
         notes.append(f"The schedule has changed: version {declared.version.number} is for windows from {begin} on.")
     if not os.access(spec.command[0], os.X_OK):
-        notes.append(f"{spec.command[0]!r} is not there or not executable yet.")
+        notes.append(
+            f"{spec.command[0]!r} is not there or not executable yet."
+            " (No shell reads the command; where you want one, write -- sh -c '…'.)"
+        )
+    if not declared.schedule.is_cron:
+        late = format_instant(due(declared.schedule, following, declared.version.offset, spec.late_after))
+        notes.append(f"A window counts as missing when it is over and nothing ran: that one from {late} on.")
     zone = host_zone()
     if zone != declared.schedule.tz and spec.every != "hour":
         notes.append(
             f"cron on this host counts in {zone}, this job in {declared.schedule.tz}:"
-            f" declare it with --tz {zone}, or give the crontab its zone (cronie: CRON_TZ={declared.schedule.tz})."
+            f" give the crontab its zone (cronie: CRON_TZ={declared.schedule.tz}), declare the job with --tz {zone}"
+            " if you mean that, or let the line fire at each hour it can be: a trigger too many is refused as done."
         )
     for note in notes:
         print(note, file=sys.stderr)

@@ -50,6 +50,8 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     path = _config_path(parsed, environ)
     exists = path is not None and os.path.lexists(path)
     config = load(path if exists else None, environ, store=parsed.get("store"))
+    if exists and path is not None:
+        _refuse_second(path, config.ledger, environ)
     states = state_folder(environ)
     ledger, created = _ledger(config.ledger, states, parsed.flag("accept-volatile"))
     remember_ledger(states, config.ledger.store, ledger)
@@ -66,6 +68,18 @@ def _config_path(parsed: Parsed, environ: Mapping[str, str]) -> str | None:
     return find_config(None, environ) or user_config(environ)
 
 
+def _refuse_second(path: str, wanted: LedgerSpec, environ: Mapping[str, str]) -> None:
+    """Refuse to put another ledger into a configuration that has one: its finished windows would all run again."""
+    bare = {name: value for name, value in environ.items() if not name.startswith("RANONCE_")}
+    named = load(path, bare).ledger
+    if named.ledger_id is not None and named.store != wanted.store:
+        raise ConfigError(
+            f"{path} already names the ledger {named.ledger_id} at {named.store}.",
+            "Nothing was changed: in another ledger every finished window would run again. "
+            "For a second ledger name another --config.",
+        )
+
+
 def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, bool]:
     """Return the id of the ledger at the store, and whether it was created now."""
     path = sqlite_path(spec.store)
@@ -77,7 +91,7 @@ def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, 
     if expected is not None:
         raise NotThisLedger(
             f"the ledger {expected} was at {spec.store}, and it is gone.",
-            "Nothing was created, since finished windows would run again. Restore it, or name another store.",
+            "Nothing was created, since finished windows would run again. Restore it from a backup.",
         )
     try:
         return _create(path, accept_volatile), True

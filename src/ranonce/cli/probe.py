@@ -133,7 +133,19 @@ def _tell(parsed: Parsed, span: Span, now: float, findings: list[Finding], *, er
 
 def _line(finding: Finding) -> str:
     about = f"{finding.job} {finding.span}" if finding.window else finding.job
-    return plain(f"{WORDS.get(finding.bucket, finding.bucket)} {about}: {finding.text}")
+    step = _next_step(finding)
+    return plain(f"{WORDS.get(finding.bucket, finding.bucket)} {about}: {finding.text}{f' -> {step}' if step else ''}")
+
+
+def _next_step(finding: Finding) -> str | None:
+    """Return the command that settles a finding about one window, where there is one."""
+    if finding.note or not finding.window or finding.last is not None or finding.facts.get("input"):
+        return None
+    if finding.bucket in ("missing", "failed", "stopped"):
+        return f"ranonce run {finding.job} --window {finding.window}"
+    if finding.bucket in ("held", "exhausted"):
+        return f"ranonce release {finding.job} {finding.window} --as done|not-done --reason TEXT"
+    return None
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
@@ -145,5 +157,6 @@ def _as_json(finding: Finding) -> dict[str, Any]:
         "windows": finding.windows,
         "start": None if finding.start is None else format_instant(finding.start),
         "explanation": finding.text,
+        "next_step": _next_step(finding),
     }
     return {**{name: value for name, value in told.items() if value is not None}, **with_instants(finding.facts)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
@@ -46,7 +48,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         raise UsageError(f"the ledger does not know the job {job!r}.", "See: ranonce status")
     _, window = declared.named(parsed.arguments[1])
     key = RunKey(job, window.key, parsed.get("input", ""))
-    refusal = ledger.release(key, window.start, as_, reason)
+    refusal = ledger.release(key, window.start, as_, reason, by=f"{getpass.getuser()}@{ledger.host.host}")
     if refusal is not None:
         if refusal.reason == "unknown":
             raise UsageError(f"{key} has never run.", f"See: ranonce status {job}")

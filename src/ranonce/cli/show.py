@@ -86,7 +86,8 @@ class _Teller:
     def newest(self) -> tuple[list[Window], list[WindowState]]:
         """Return the newest window that has begun to matter, and the windows before it in brief."""
         span = around(self.job, self.survey.moment.now)
-        states = windows_of(self.survey, self.job, Span(span.since, int(self.survey.moment.now) + 1))
+        job = self.job.since_known(self.survey.moment.now)
+        states = windows_of(self.survey, job, Span(span.since, int(self.survey.moment.now) + 1))
         told = [state for state in states if state.state != EXPECTED] or states
         newest = [Window(state.window, state.start, state.end) for state in told[-1:]]
         if not newest:
@@ -181,7 +182,8 @@ def _tell(parsed: Parsed, survey: Survey, name: str, stories: list[Story], brief
 def _story(told: Story) -> list[str]:
     window = told.window
     about = f"{told.job} {window.key}" + (f" (input {told.input[:12]})" if told.input else "")
-    answer = {story.YES: "it ran", story.NO: "it did not run", story.UNKNOWN: "unknown"}[told.answer]
+    no = "it did not run" if told.run is None else "it is not done"
+    answer = {story.YES: "it ran", story.NO: no, story.UNKNOWN: "unknown"}[told.answer]
     lines = [
         f"{about}: {answer} ({told.state}).",
         f"  window  {format_instant(window.start)} until {format_instant(window.end)}",

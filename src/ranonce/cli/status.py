@@ -88,8 +88,9 @@ def _line(survey: Survey, name: str, spec: JobSpec | None) -> Line | str:
 def _windows(survey: Survey, name: str, spec: JobSpec | None, parsed: Parsed) -> list[WindowState]:
     now = survey.moment.now
     job = survey.job(name, Span(int(now), int(now) + 1), spec=spec)
-    span = asked_span(parsed, now) if parsed.options.keys() & {"since", "until"} else around(job, now)
-    return windows_of(survey, job, span)
+    if parsed.options.keys() & {"since", "until"}:
+        return windows_of(survey, job, asked_span(parsed, now))
+    return windows_of(survey, job.since_known(now), around(job, now))
 
 
 def around(job: Job, now: float) -> Span:

@@ -479,7 +479,7 @@ def _private_file(path: str) -> tuple[int, int]:
 
 
 _LOST_OR_NEW = (
-    "Nothing was run. If it was lost, restore it from a backup; if this is a new installation, create it: ranonce init"
+    "Nothing was run. If it was lost, restore it from a backup; if there never was one, create it: ranonce init"
 )
 
 
