@@ -62,6 +62,37 @@ def test_a_status_nobody_knows_cannot_be_written(used, status):
     db.close()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE runs SET status = 'dome'",
+        "UPDATE runs SET attempt = 9223372036854775807",
+        "UPDATE runs SET started_at = 'x'",
+        "UPDATE runs SET finished_at = ''",
+        "UPDATE jobs SET declared_at = 'yesterday'",
+        "UPDATE schedules SET recorded_at = 'x'",
+        "UPDATE ledger SET created_at = 'x'",
+    ],
+)
+def test_a_damaged_cell_is_said_and_nothing_is_started(used, damage):
+    db = sqlite3.connect(used, isolation_level=None)
+    db.execute("PRAGMA ignore_check_constraints = 1")
+    db.execute(damage)
+    db.close()
+    with pytest.raises(NotThisLedger, match="damaged"):
+        store = SqliteStore(used)
+        store.jobs()
+        ledger_over(store).claim(ask())
+
+
+def test_a_done_run_whose_row_says_otherwise_is_not_started_again(used):
+    db = sqlite3.connect(used, isolation_level=None)
+    db.execute("UPDATE runs SET status = 'running'")
+    db.close()
+    with pytest.raises(NotThisLedger, match="tell different stories"):
+        ledger_over(SqliteStore(used)).claim(ask())
+
+
 def test_people_can_ask_with_plain_sql(used):
     db = sqlite3.connect(used)
     assert db.execute("SELECT status, count(*) FROM runs GROUP BY 1").fetchall() == [("done", 1)]

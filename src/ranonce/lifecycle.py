@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # States of a run, as stored.
 RUNNING, DONE, FAILED, STOPPED, HELD = "running", "done", "failed", "stopped", "held"
+STATES = frozenset({RUNNING, DONE, FAILED, STOPPED, HELD})
 
 # Situations: a state, seen by one who asks at one instant.
 NONE, MINE, BUSY, LAPSED, ZOMBIE = "none", "mine", "busy", "lapsed", "zombie"

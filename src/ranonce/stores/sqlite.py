@@ -19,7 +19,19 @@ from functools import lru_cache
 from ranonce import jsontext as json
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
 from ranonce.failpoints import failpoint
-from ranonce.lifecycle import Done, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Snapshot, at_the_write
+from ranonce.lifecycle import (
+    STATES,
+    Done,
+    Event,
+    Gate,
+    Held,
+    Lease,
+    Run,
+    RunKey,
+    ScheduleVersion,
+    Snapshot,
+    at_the_write,
+)
 from ranonce.liveness import boot_clock, clock_domain, this_host
 from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
 from ranonce.stores.line import WaitingLine
@@ -36,6 +48,9 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x72616E6F  # "rano", in the file's header: whose file this is
 FORMAT = 1  # of the tables, in the header's user_version
 SQL = load("sqlite.sql")
+
+#: More than anybody makes; a larger number is damage.
+MOST_ATTEMPTS = 1 << 53
 
 # The first process to open the file after all others ended reads the whole WAL again: keep it short.
 CHECKPOINT_PAGES = 200
@@ -564,6 +579,8 @@ def _listed(first: int, step: int, count: int) -> str:
 def _run(row: Sequence[Any]) -> Run:
     job, window, digest, start, end, status, generation, attempt, owner, failures, schedule, trigger = row[:12]
     started, version, fingerprint, finished, resume, reason, code, late, reconciling, granted = row[12:]
+    if status not in STATES or not 0 < attempt < MOST_ATTEMPTS:
+        raise _damaged((status, attempt))
     return Run(
         RunKey(job, window, digest),
         start,
