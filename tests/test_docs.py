@@ -157,6 +157,8 @@ class World:
         printed = printed.replace(str(self.ranonce.parent), "/usr/local/bin").replace(str(self.root), "")
         # Set above to what it is for everybody but root, who may run these tests too.
         printed = printed.replace("XDG_STATE_HOME=/home/you/.local/state ", "")
+        # Nor would cron look elsewhere for a real user's files: here HOME is not the home folder of who runs the tests.
+        printed = printed.replace(" --config /home/you/.config/ranonce/ranonce.toml", "")
         # Said where this machine's cron counts in another zone than UTC.
         printed = re.sub(r"^cron on this host counts in .*\n", "", printed, flags=re.MULTILINE)
         pieces = printed.split(MARK)[1:]

@@ -27,20 +27,20 @@ from ranonce.failpoints import failpoint
 from ranonce.heartbeat import Heartbeat
 from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED, Gate, Verdict
 from ranonce.process import SpawnFailed, run_child
+from ranonce.receipts import Receipt
 from ranonce.record import Record
-from ranonce.storeurl import masked
+from ranonce.storeurl import masked, sqlite_path
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ranonce.jobspec import JobSpec
     from ranonce.ledger import Ledger
     from ranonce.lifecycle import Claim, Refusal, RunKey
     from ranonce.liveness import AttemptFile
     from ranonce.output import Kept
-    from ranonce.process import Ending
-    from ranonce.receipts import Receipt
+    from ranonce.process import Ending, Signals
     from ranonce.windows import Window
-    from ranonce.wrap import Wrapper
 
 #: Renewals through SQLite wait no longer than this for the file, so that one slow moment is not the last one.
 RENEW_WAIT_SECONDS = 10.0
@@ -68,6 +68,33 @@ class Result(Record):
     receipt: Receipt
 
 
+class Terms(Record):
+    """What all windows of one invocation have in common: the ledger, the job's settings, and what was given besides."""
+
+    ledger: Ledger
+    spec: JobSpec
+    signals: Signals
+    store_url: str
+    version: str | None = None
+    fingerprint: str | None = None
+    raw_exit: bool = False
+
+    def receipt(self, order: Order, event: str, status: int) -> Receipt:
+        """Return the receipt of an order, with what every receipt carries."""
+        return Receipt(
+            event=event,
+            job=order.key.job,
+            exit=status,
+            window=order.key.window,
+            run=str(order.key),
+            trigger=order.trigger,
+            chosen_by=order.chosen_by,
+            ledger=self.ledger.store.identity().ledger,
+            version=self.version,
+            warnings=tuple(self.ledger.warnings) or None,
+        )
+
+
 class _NotStarted(Exception):
     """The child was forked, and could not be let go: it has ended without having done anything."""
 
@@ -89,23 +116,21 @@ def _stop_of(text: str, job: str) -> _Stop:
 class Attempt:
     """One claim that was won, until its verdict."""
 
-    def __init__(
-        self, wrapper: Wrapper, order: Order, claim: Claim, file: AttemptFile | None, claimed_at: float
-    ) -> None:
-        self.wrapper = wrapper
-        self.spec = wrapper.spec
-        self.ledger = wrapper.ledger
+    def __init__(self, terms: Terms, order: Order, claim: Claim, file: AttemptFile | None, claimed_at: float) -> None:
+        self.terms = terms
+        self.spec = terms.spec
+        self.ledger = terms.ledger
         self.order = order
         self.claim = claim
         self.file = file
         self.began = time.time()
         self.heartbeat = Heartbeat(
             self._renew,
-            wrapper.signals.interrupt,
+            terms.signals.interrupt,
             lease_seconds=claim.lease_seconds,
             grace_seconds=self.spec.grace_kill,
             # The lock of a local ledger proves to everybody who could claim that this attempt lives.
-            fence=file is None or not wrapper.local_store,
+            fence=file is None or sqlite_path(terms.store_url) is None,
             claimed_at=claimed_at,
         )
         self._renewing: list[Ledger] = []
@@ -124,7 +149,7 @@ class Attempt:
             looked = self._reconcile()
             if looked is not None:
                 return looked
-        if (signum := self.wrapper.signals.first) is not None:
+        if (signum := self.terms.signals.first) is not None:
             return Verdict(STOPPED, time.time(), reason="signal"), 128 + signum, signum
         failpoint("run:before-child")
         ending = self._run(self.spec.command)
@@ -138,7 +163,7 @@ class Attempt:
             return run_child(
                 [argument.replace("{window}", self.claim.key.window) for argument in command],
                 env=self._environment(),
-                signals=self.wrapper.signals,
+                signals=self.terms.signals,
                 cwd=self.spec.cwd,
                 stdin=self.spec.stdin,
                 keep_output=self.spec.keep_output,
@@ -171,8 +196,8 @@ class Attempt:
     def _environment(self) -> dict[str, str]:
         claim, environment = self.claim, dict(os.environ)
         environment.pop("RANONCE_STORE", None)
-        if masked(self.wrapper.store_url) == self.wrapper.store_url:  # a password is not handed on to the work
-            environment["RANONCE_STORE"] = self.wrapper.store_url
+        if masked(self.terms.store_url) == self.terms.store_url:  # a password is not handed on to the work
+            environment["RANONCE_STORE"] = self.terms.store_url
         environment.update(
             RANONCE_LEDGER=self.ledger.store.identity().ledger,
             RANONCE_JOB=claim.key.job,
@@ -183,7 +208,7 @@ class Attempt:
             RANONCE_OWNER=claim.owner,
             RANONCE_GENERATION=str(claim.generation),
             RANONCE_TRIGGER=claim.trigger,
-            RANONCE_VERSION=self.wrapper.version or "",
+            RANONCE_VERSION=self.terms.version or "",
         )
         return environment
 
@@ -247,7 +272,7 @@ class Attempt:
             broken = self._broken_checks(data)
         except (RanonceError, OSError) as error:  # whatever goes wrong here, the command has ended and has a verdict
             broken = [f"the checks could not be made: {error}"]
-        signals = self.wrapper.signals
+        signals = self.terms.signals
         if broken and signals.interrupted is not None:  # the check was stopped, so it says nothing
             return verdict(FAILED, signals.interrupted), EX_CLAIM_LOST, None
         if broken and signals.first is not None:
@@ -270,7 +295,7 @@ class Attempt:
     def _status(self, code: int) -> int:
         """The command's own status; one that `ranonce` uses itself becomes 1, so that nobody mistakes it."""
         ours = code in EXIT_STATUSES or code > 128
-        return 1 if ours and not self.wrapper.raw_exit else code
+        return 1 if ours and not self.terms.raw_exit else code
 
     def _broken_checks(self, data: dict[str, object]) -> list[str]:
         if not self.spec.checks:
@@ -329,7 +354,7 @@ class Attempt:
         self.file.write_outcome(text, sync=sync)
 
     def _receipt(self, verdict: Verdict, event: str, status: int) -> Receipt:
-        return self.wrapper.receipt(self.order, event, status).replace(
+        return self.terms.receipt(self.order, event, status).replace(
             attempt=self.claim.attempt,
             generation=self.claim.generation,
             started_at=self.claim.started_at,

@@ -212,13 +212,14 @@ from ranonce.process import Signals
 from ranonce.stores.base import Job
 from ranonce.stores.memory import MemoryStore
 from ranonce.windows import Schedule
-from ranonce.wrap import Order, Wrapper
+from ranonce.attempt import Order, Terms
+from ranonce.wrap import work
 
 ledger, day = Ledger(MemoryStore(), folder=None), Schedule("day")
 ledger.declare(Job("job", 0, 0.0, 3600.0, 3), day, 0, now=0, change=False)
 order = Order(RunKey("job", "2026-11-09"), day.window("2026-11-09"), 1, 0, 2e9, "api", "window")
 with Signals() as signals:
-    Wrapper(ledger, JobSpec("job", command=("/usr/bin/env",)), signals, store_url=sys.argv[1]).work(order)
+    work(Terms(ledger, JobSpec("job", command=("/usr/bin/env",)), signals, sys.argv[1]), order)
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 import time
 
@@ -100,11 +101,18 @@ _PLAIN = frozenset({"name", "cwd", "declared"})
 
 
 def _line(declared: Declared, job: str, path: str, environ: Mapping[str, str]) -> str:
-    """Return the crontab line: it must find the same files in cron's environment, which has HOME and little else."""
-    cron = {"HOME": environ["HOME"]} if "HOME" in environ else {}
+    """Return the crontab line: it must find the same files in cron's environment.
+
+    That has little besides HOME, which is the user's home folder whatever HOME is here. Source: crontab(5).
+    """
+    try:
+        cron = {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
+    except KeyError:  # a container's user without a name has no crontab either
+        cron = dict(environ)
     config = None if find_config(None, cron) == path else path
     same_state = _state(environ) == _state(cron)
-    state_home = None if same_state else environ["XDG_STATE_HOME"]
+    states = _state(environ)
+    state_home = None if same_state or states is None else os.path.dirname(states)
     return crontab_line(declared.schedule, _ranonce(), job, config=config, state_home=state_home)
 
 

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 
-from ranonce.attempt import Order, Result
+from ranonce.attempt import Order, Result, Terms
 from ranonce.catchup import earlier_windows
 from ranonce.cli.joboptions import LEDGER_OPTIONS, RUN_OPTIONS, SCHEDULE_OPTIONS, job_settings, with_settings
 from ranonce.cli.opening import open_ledger
@@ -21,7 +21,7 @@ from ranonce.process import Signals, die_by
 from ranonce.receipts import Receipt, Receipts
 from ranonce.stores.base import Job
 from ranonce.windows import Schedule, choose
-from ranonce.wrap import Wrapper
+from ranonce.wrap import work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,18 +136,18 @@ class _Invocation:
             self.ledger.warnings.append(f"recorded first what an earlier run could not: {key} {outcome}")
         declared = self._declare()
         current = self._current(declared)
-        wrapper = Wrapper(
+        terms = Terms(
             self.ledger,
             self.spec,
             self.signals,
+            self.config.ledger.store,
             version=resolve_version(self.spec, self.config.folder or "."),
             fingerprint=self.digest if self.spec.input_mode == "fingerprint" else None,
             raw_exit=self.parsed.flag("raw-exit"),
-            store_url=self.config.ledger.store,
         )
         results: list[Result] = []
         for order in (*self._earlier(declared, current), current):
-            result = wrapper.work(order)
+            result = work(terms, order)
             receipts.write(result.receipt)
             self.ledger.warnings.clear()
             results.append(result)
