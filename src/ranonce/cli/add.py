@@ -89,11 +89,11 @@ def _said(spec: JobSpec, before: JobSpec | None, path: str) -> str:
     usual = JobSpec(spec.name).as_dict()
     was, is_ = before.as_dict(), spec.as_dict()
     changed = [field for field in is_ if is_[field] != was[field]]
+    if not changed:
+        return f"{spec.name} is as it was in {path}."
     kept = [field for field in is_ if field not in changed and is_[field] != usual[field] and field not in _PLAIN]
-    what = (
-        f"Changed {spec.name} in {path}: {', '.join(changed)}." if changed else f"{spec.name} is as it was in {path}."
-    )
-    return what + (f" Kept as it was: {', '.join(kept)}." if kept else "")
+    told = f"Changed {spec.name} in {path}: {', '.join(changed)}."
+    return f"{told} Kept as it was: {', '.join(kept)}." if kept else told
 
 
 #: Settings that every declared job has.
