@@ -280,6 +280,74 @@ def test_an_exhausted_run_released_as_not_done_has_one_more_attempt(world):
     assert world.refused().reason == "exhausted"
 
 
+def test_a_release_allows_one_more_attempt_whatever_the_limit_is_by_then(world):
+    for _ in range(3):
+        held = world.won()
+        world.finish(held, "failed")
+    assert world.release(held, "not-done") is None
+    strict = Policy(max_attempts=1)
+    world.finish(world.won(policy=strict), "failed")
+    assert world.refused(policy=strict).reason == "exhausted"
+
+
+def test_a_record_of_a_clock_that_was_ahead_does_not_block_the_present(world):
+    world.wall += 4 * 365 * DAY
+    held = world.won()
+    gate = Gate("model-api", world.wall + 60, "429", "job", world.wall)
+    world.finish(held, "stopped", reason="429", resume_at=world.wall + 60, gates=(gate,))
+    world.wall -= 4 * 365 * DAY
+    world.won(policy=Policy(uses=("model-api",)))
+
+
+def test_a_failure_of_a_clock_that_was_ahead_is_not_waited_for(world):
+    patient = Policy(retry_delay=60.0)
+    world.wall += 4 * 365 * DAY
+    world.finish(world.won(policy=patient), "failed")
+    world.wall -= 4 * 365 * DAY
+    world.won(policy=patient)
+
+
+def test_a_schedule_recorded_under_a_clock_that_was_ahead_does_not_count_yet():
+    first = ScheduleVersion(1, "hour", "UTC", "debian", 0, None, 0.0)
+    ahead = ScheduleVersion(2, "day", "UTC", "debian", 0, MONDAY + 4 * 365 * DAY, MONDAY + 4 * 365 * DAY)
+    mended = ScheduleVersion(3, "day", "UTC", "debian", 0, MONDAY, float(MONDAY))
+    assert rules.present_schedules((first, ahead), MONDAY) == (first,)
+    assert rules.present_schedules((first, ahead, mended), MONDAY) == (first, mended)
+    assert rules.present_schedules((first, ahead, mended), MONDAY + 5 * 365 * DAY) == (first, mended)
+
+
+def test_watchers_that_each_have_a_clock_of_their_own_wait_one_lease_all_the_same(world):
+    world.won()
+    for number in range(3):
+        world.store.domain = f"sandbox-{number}"
+        world.boot = 1e6 * (number + 1)
+        assert world.refused().reason == "busy"
+        world.wall += LEASE / 2 - 1
+    world.store.domain = "sandbox-last"
+    assert world.won().attempt == 2
+
+
+def test_a_short_lapse_is_not_worth_an_event(world):
+    held = world.won()
+    world.boot += LEASE + 0.5
+    assert world.renew(held) is None
+    assert world.story() == ["start"]
+
+
+def test_a_release_says_who_gave_it(world):
+    careful = Policy(on_crash="hold")
+    held = world.won(policy=careful)
+    world.lease_over()
+    world.refused(policy=careful)
+    snap = world.store.read(held.key, held.window.start)
+    released = rules.release(snap, "done", "looked", by="anna@host").events[-1]
+    assert (released.event, released.reason, dict(released.data)) == (
+        "released",
+        "looked",
+        {"as": "done", "by": "anna@host"},
+    )
+
+
 def test_reconcile_looks_under_the_next_attempt(world):
     curious = Policy(on_crash="reconcile", max_attempts=1)
     world.won(policy=curious)

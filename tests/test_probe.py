@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ranonce.expectation import Expectation
 from ranonce.findings import Finding, in_ranges
 from ranonce.jobspec import JobSpec
-from ranonce.lifecycle import Lease, ScheduleVersion
+from ranonce.lifecycle import Lease, ScheduleVersion, Sighting
 from ranonce.liveness import AttemptFile, this_host
 from ranonce.probe import judge
 from ranonce.standing import holder
@@ -277,6 +277,15 @@ def test_a_run_whose_lease_is_over_is_a_zombie(hourly):
     finding = only(hourly.probe())
     assert (finding.bucket, finding.window, finding.note) == ("zombies", "2026-11-09T12", False)
     assert "has no verdict: its lease ended at 2026-11-09T12:29:00Z" in finding.text
+
+
+def test_what_lives_on_of_an_attempt_whose_lease_is_over_is_an_orphan():
+    over = Lease("o" * 32, 1, DOMAIN, BOOT - 60, 300.0)
+    held = holder(over, Clock(DOMAIN, BOOT, 0.0), Sighting("alive", 4711, "sleep"))
+    assert (held.alive, held.orphan) == (True, True)
+    assert "kill 4711" in held.why
+    good = over.replace(expires=BOOT + 60)
+    assert not holder(good, Clock(DOMAIN, BOOT, 0.0), Sighting("alive", 4711, "sleep")).orphan
 
 
 def test_a_running_run_without_a_lease_is_a_zombie(hourly):

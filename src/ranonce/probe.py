@@ -253,7 +253,8 @@ def _at_work(claimed: Claimed, moment: Moment, name: str) -> Finding:
         text = f"{began} and ended ({claimed.ended_as}), which is kept on this host until the next run records it"
         return found.replace(bucket="zombies", text=text)
     if not held.alive or held.orphan:
-        return found.replace(bucket="zombies", text=f"{began} and has no verdict: {held.why}")
+        told = {**about, "orphan": True} if held.orphan else about
+        return found.replace(bucket="zombies", text=f"{began} and has no verdict: {held.why}", facts=told)
     lasting = format_duration(max(0.0, moment.now - run.started_at))
     if stuck(run, moment.now):
         text = f"{began}, {lasting} ago: longer than {STUCK_AFTER_WINDOWS} windows of its schedule, and {held.why}"

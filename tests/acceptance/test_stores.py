@@ -676,3 +676,13 @@ def test_a_kill_on_a_full_disk_loses_no_kept_outcome(small):
     filler.unlink()
     assert small.run().said() == (0, "skipped", "done")
     assert small.effects() == [f"job {TODAY} 1"]
+
+
+def test_a_second_init_does_not_put_another_ledger_into_the_configuration(world):
+    assert world.run(sh=EFFECT).exit == 0
+    other = f"sqlite:///{world.store.parent}/other.db"
+    said = world.ranonce("init", "--accept-volatile", "--store", other)
+    assert said.exit == 78
+    assert "already names the ledger" in said.err
+    assert world.run(sh=EFFECT).exit == 0
+    assert len(world.effects()) == 1

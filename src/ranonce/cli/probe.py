@@ -141,7 +141,7 @@ def _next_step(finding: Finding) -> str | None:
     """Return the command that settles a finding about one window, where there is one."""
     if finding.note or not finding.window or finding.last is not None or finding.facts.get("input"):
         return None
-    if finding.bucket in ("missing", "failed", "stopped"):
+    if finding.bucket in ("missing", "failed", "stopped", "zombies") and not finding.facts.get("orphan"):
         return f"ranonce run {finding.job} --window {finding.window}"
     if finding.bucket in ("held", "exhausted"):
         return f"ranonce release {finding.job} {finding.window} --as done|not-done --reason TEXT"
