@@ -1,4 +1,4 @@
-"""Checks of the product: what holds, what does not, and what is seen (REQUIREMENTS F45, scenario 11)."""
+"""Checks of the product: what holds, what does not, and what is seen."""
 
 from __future__ import annotations
 

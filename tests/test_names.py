@@ -1,4 +1,4 @@
-"""Names of jobs, gates and destinations (REQUIREMENTS F38, scenario 17)."""
+"""Names of jobs, gates and destinations."""
 
 from __future__ import annotations
 
