@@ -9,7 +9,7 @@ is never offered, whatever was restarted or lost around it.
 from __future__ import annotations
 
 from ranonce.ledger import schedule_of
-from ranonce.lifecycle import FAILED, RUNNING, STOPPED, ZOMBIE, RunKey
+from ranonce.lifecycle import FAILED, STOPPED, RunKey
 from ranonce.record import Record
 from ranonce.windows import Window
 
@@ -69,10 +69,8 @@ def _unfinished(ledger: Ledger, spec: JobSpec, *, before: int, now: float) -> It
             if spec.retry_delay == 0 or ended + spec.retry_delay <= now:
                 yield run
     for held in ledger.store.leases(spec.name):
-        if held.window_start < before and ledger.situation(held.key, held.window_start) == ZOMBIE:
-            crashed = ledger.store.read(held.key, held.window_start).run
-            if crashed is not None and crashed.status == RUNNING:
-                yield crashed
+        if held.window_start < before and (crashed := ledger.crashed(held.key, held.window_start)):
+            yield crashed
 
 
 def _missing(ledger: Ledger, spec: JobSpec, declared: Declared, *, before: int, given: str) -> Iterator[Earlier]:

@@ -15,7 +15,7 @@ from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, Store
 from ranonce.failpoints import failpoint
 from ranonce.journal import Journal
 from ranonce.lifecycle import Claim, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
-from ranonce.liveness import HostIdentity, examine, forget, this_host, unrecorded
+from ranonce.liveness import HostIdentity, examine, forget, others_may_write, this_host, unrecorded
 from ranonce.record import Record
 from ranonce.stores import open_store
 from ranonce.stores.base import Job, LostReply
@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ranonce.lifecycle import Ask, Decision, Event, Snapshot
+    from ranonce.lifecycle import Ask, Decision, Event, Run, Snapshot
     from ranonce.stores.base import Store
 
 #: A commit that loses its race is tried again at once; only a store that never lets go ends this.
@@ -253,10 +253,11 @@ class Ledger:
         if all(left != owner for left, _ in unrecorded(self.folder)):
             forget(self.folder, owner)
 
-    def situation(self, key: RunKey, window_start: int) -> str:
-        """Say how a run stands for somebody who comes anew, living and dead processes of this host included."""
+    def crashed(self, key: RunKey, window_start: int) -> Run | None:
+        """Return a run that is running by its record with nobody behind it, as far as this host can tell; else None."""
         snap = self.store.read(key, window_start)
-        return lifecycle.situation(snap, "", None, self._sightings(snap, ""))
+        zombie = lifecycle.situation(snap, "", None, self._sightings(snap, "")) == lifecycle.ZOMBIE
+        return snap.run if zombie else None
 
     def renew(self, held: Claim, overlap: str) -> Refusal | None:
         """Renew a claim for another lease. A refusal means the claim is lost."""
@@ -484,7 +485,7 @@ def _usable(folder: str) -> bool:
         seen = os.lstat(folder)
     except OSError:
         return False
-    if seen.st_uid not in (os.geteuid(), 0) or seen.st_mode & 0o022:
+    if others_may_write(seen):
         raise ConfigError(
             f"others may write this host's state folder {folder!r}.",
             f"Nothing was run. It belongs to uid {seen.st_uid}; make it yours, mode 0700.",

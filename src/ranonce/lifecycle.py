@@ -384,7 +384,7 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
     asked = RERUN if ask.rerun_reason is not None else CLAIM
     move = TABLE[situation(snap, ask.owner, None, seen)][asked]
     if move == KEEP:
-        return Decision(KEEP, run=None)
+        return Decision(KEEP)
     if move == RECLAIM:
         return _reclaim(snap, ask.owner, ask.lease_seconds, ask.policy.overlap, seen)
     if run is None:
@@ -522,13 +522,14 @@ def _crash_ends_it(snap: Snapshot, ask: Ask, run: Run, sightings: Mapping[str, S
     """A zombie that must not be started again: held by policy, or its attempts are used up."""
     failures = run.failures + 1
     if ask.policy.on_crash == "hold":
-        after = run.replace(status=HELD, failures=failures, reason="crashed", finished_at=snap.wall)
+        status = HELD
         refusal = Refusal("held", f"{ask.key} crashed (attempt {run.attempt}), and its effects may have happened")
     elif ask.policy.on_crash != "reconcile" and failures >= ask.policy.max_attempts:
-        after = run.replace(status=FAILED, failures=failures, reason="crashed", finished_at=snap.wall)
+        status = FAILED
         refusal = Refusal("exhausted", f"{ask.key} crashed, and attempt {run.attempt} was its last")
     else:
         return None
+    after = run.replace(status=status, failures=failures, reason="crashed", finished_at=snap.wall)
     settled = _event(snap, after, after.status, reason="crashed", host=ask.host)
     skip = _skip(snap, ask, refusal)
     return skip.replace(
@@ -626,11 +627,16 @@ def renew(snap: Snapshot, held: Claim, overlap_rule: str = "forbid") -> Decision
     return Decision(move, refusal=_lost(snap, held))
 
 
+def _owns(run: Run, held: Claim) -> bool:
+    """Whether a claim's attempt is the run's last one: the fencing check."""
+    return run.owner == held.owner and run.attempt == held.attempt
+
+
 def _lost(snap: Snapshot, held: Claim) -> Refusal:
     run = snap.run
     if run is None:
         return Refusal("lost", f"{held.key} is not in the store any more")
-    if run.owner == held.owner and run.attempt == held.attempt:
+    if _owns(run, held):
         return Refusal("lost", f"attempt {held.attempt} of {held.key} is already {run.status}", holder=run.owner)
     return Refusal("lost", f"attempt {run.attempt} took {held.key} over from attempt {held.attempt}", holder=run.owner)
 
@@ -641,13 +647,12 @@ def _lost(snap: Snapshot, held: Claim) -> Refusal:
 def finish(snap: Snapshot, held: Claim, verdict: Verdict) -> Decision:
     """Decide whether an attempt's verdict stands. A refused one is recorded as `lost`, so that a double run is seen."""
     run = snap.run
-    now = situation(snap, held.owner, held.attempt, {})
-    move = TABLE[now][FINISH]
-    mine = run is not None and run.owner == held.owner and run.attempt == held.attempt
-    if run is not None and mine and move in (SETTLE, SETTLE_LATE):
-        return _settle(snap, run, verdict, late=move == SETTLE_LATE)
-    if run is not None and mine and run.status == verdict.outcome:
-        return Decision(KEEP)  # the reply to this very finish was lost
+    move = TABLE[situation(snap, held.owner, held.attempt, {})][FINISH]
+    if run is not None and _owns(run, held):
+        if move in (SETTLE, SETTLE_LATE):
+            return _settle(snap, run, verdict, late=move == SETTLE_LATE)
+        if run.status == verdict.outcome:
+            return Decision(KEEP)  # the reply to this very finish was lost
     lost = Event(
         at=verdict.at,
         key=held.key,
@@ -766,12 +771,12 @@ def _expired(snap: Snapshot, run: Run, sightings: Mapping[str, Sighting], host: 
 def _skip(snap: Snapshot, ask: Ask, refusal: Refusal) -> Decision:
     """Refuse, and record it. What is noted besides are leases seen for the first time from this clock: without that
     note, a lease from before a reboot would stand in the way for ever."""
-    unread = tuple(held for held in _considered_over(snap) if first_sight(held.lease, snap))
+    sights = [(held, sighted) for held in _considered_over(snap) if (sighted := first_sight(held.lease, snap))]
     noted = Decision(
         "skip",
         refusal=refusal,
-        sighted=tuple(held.replace(lease=first_sight(held.lease, snap)) for held in unread),
-        unchanged=unread,
+        sighted=tuple(held.replace(lease=sighted) for held, sighted in sights),
+        unchanged=tuple(held for held, _ in sights),
         guarded=False,
     )
     if not ask.record_skip:
@@ -804,15 +809,15 @@ def at_the_write(decision: Decision, now: float, wall: float) -> Decision:
 
     `now` is the store's lease clock, `wall` its real one, both read after all waiting.
     """
-    lease, run = decision.lease, decision.run
-    if decision.wall is None:
+    lease, run, decided = decision.lease, decision.run, decision.wall
+    if decided is None:
         return decision
-    if lease is not None:
-        decision = decision.replace(lease=lease.replace(expires=now + lease.seconds))
-    if run is not None and run.started_at == decision.wall:
-        decision = decision.replace(run=run.replace(started_at=wall))
-    events = tuple(event.replace(at=wall) if event.at == decision.wall else event for event in decision.events)
-    return decision.replace(events=events, wall=wall)
+    return decision.replace(
+        lease=lease.replace(expires=now + lease.seconds) if lease else None,
+        run=run.replace(started_at=wall) if run and run.started_at == decided else run,
+        events=tuple(event.replace(at=wall) if event.at == decided else event for event in decision.events),
+        wall=wall,
+    )
 
 
 def claim_of(decision: Decision, snap: Snapshot, ask: Ask) -> Claim:

@@ -419,6 +419,11 @@ def _no_attempt_file(path: str, error: OSError) -> StoreUnavailable:
     )
 
 
+def others_may_write(status: os.stat_result) -> bool:
+    """Whether anybody but this user and root may put files into a folder of ours."""
+    return status.st_uid not in (os.geteuid(), 0) or bool(status.st_mode & 0o022)
+
+
 def _private_folder(folder: str) -> None:
     """Make sure that nobody but this user (or root) can plant or remove files in the folder."""
     try:
@@ -427,7 +432,7 @@ def _private_folder(folder: str) -> None:
         status = os.lstat(folder)
         if status.st_mode & 0o170000 != 0o040000:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
-        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+        if others_may_write(status):
             raise PermissionError(errno.EPERM, "others can write in its folder", folder) from None
 
 

@@ -215,11 +215,8 @@ class SqliteStore:
         return known
 
     def witnessed(self, key: RunKey, window_start: int, generation: int | None) -> bool:
-        place = {"job": key.job, "start": window_start, "window": key.window, "input": key.input}
-        try:
-            return self._db.execute(SQL["witnessed"], {**place, "generation": generation}).fetchone() is not None
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
+        place = (key.job, window_start, key.window, key.input)
+        return bool(self._all("witnessed", *place, generation, generation))
 
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
         with _Transaction(self) as transaction:
@@ -318,11 +315,8 @@ class SqliteStore:
         return True
 
     def done(self, key: RunKey, window_start: int) -> Done | None:
-        try:
-            row = self._db.execute(SQL["done"], (key.job, window_start, key.window, key.input)).fetchone()
-        except sqlite3.Error as error:
-            raise _translated(error, self.path) from error
-        return None if row is None else Done(*row)
+        rows = self._all("done", key.job, window_start, key.window, key.input)
+        return Done(*rows[0]) if rows else None
 
     # --- questions for people ---
 

@@ -1,4 +1,4 @@
--- Every statement that a SQLite ledger uses, by name. `:names` are parameters.
+-- Every statement that a SQLite ledger uses, by name.
 
 -- name: identity
 -- Which ledger is this?
@@ -41,8 +41,8 @@ SELECT number, every, tz, dialect, window_offset, valid_from, recorded_at FROM s
 -- Did an attempt of this run ever start (or: was its generation done)? Answered by the events, so that a damaged run row
 -- is noticed.
 SELECT 1 FROM events
-WHERE job = :job AND window_start = :start AND "window" = :window AND input = :input
-  AND (event = 'done' AND generation = :generation OR event = 'start' AND :generation IS NULL)
+WHERE job = ? AND window_start = ? AND "window" = ? AND input = ?
+  AND (event = 'done' AND generation = ? OR event = 'start' AND ? IS NULL)
 LIMIT 1;
 
 -- name: move_version
