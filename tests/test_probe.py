@@ -361,6 +361,13 @@ def test_a_failure_without_attempts_left_is_exhausted(hourly):
     assert "2 triggers were refused since (exhausted)" in finding.text
 
 
+def test_a_run_that_was_allowed_one_more_attempt_is_not_exhausted(hourly):
+    clean(hourly)
+    hourly.run("2026-11-09T12", "failed", exit=3, failures=3, granted=True)
+    finding = only(hourly.probe())
+    assert (finding.bucket, "1 more attempt allowed" in finding.text) == ("failed", True)
+
+
 def test_a_held_run_waits_for_a_person(hourly):
     clean(hourly)
     hourly.run("2026-11-09T12", "held", reason="crashed")

@@ -9,7 +9,7 @@ is never offered, whatever was restarted or lost around it.
 from __future__ import annotations
 
 from ranonce.ledger import schedule_of
-from ranonce.lifecycle import FAILED, STOPPED, RunKey
+from ranonce.lifecycle import FAILED, STOPPED, RunKey, attempts_left
 from ranonce.record import Record
 from ranonce.windows import Window
 
@@ -64,7 +64,7 @@ def _unfinished(ledger: Ledger, spec: JobSpec, *, before: int, now: float) -> It
     for run in ledger.store.unfinished(spec.name, before, LOOK_AT):
         if run.status == STOPPED and _due(run, now):
             yield run
-        if run.status == FAILED and run.failures < spec.max_attempts:
+        if run.status == FAILED and attempts_left(run, spec.max_attempts):
             ended = run.finished_at or run.started_at
             if spec.retry_delay == 0 or ended + spec.retry_delay <= now:
                 yield run

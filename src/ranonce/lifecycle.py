@@ -416,7 +416,7 @@ def already_done(done: Done, ask: Ask) -> Refusal:
 
 def _not_yet(snap: Snapshot, run: Run, ask: Ask, move: str) -> Refusal | None:
     """Failed: its attempts may be used up, or its delay still run. Stopped: it may have named a time."""
-    if move == RETRY and run.failures >= ask.policy.max_attempts and not run.granted:
+    if move == RETRY and not attempts_left(run, ask.policy.max_attempts):
         limit = ask.policy.max_attempts
         return Refusal("exhausted", f"{ask.key} failed {run.failures} times, and {limit} is the limit")
     ended = run.finished_at or run.started_at
@@ -428,6 +428,11 @@ def _not_yet(snap: Snapshot, run: Run, ask: Ask, move: str) -> Refusal | None:
     if move == RESUME and run.resume_at is not None and ask.now < run.resume_at:
         return Refusal("waiting", f"{ask.key} was stopped ({run.reason}) and resumes later", until=run.resume_at)
     return None
+
+
+def attempts_left(run: Run, max_attempts: int) -> int:
+    """Return how many more attempts a failed run may have: what the limit leaves, or the one a person allowed."""
+    return max(max_attempts - run.failures, 1 if run.granted else 0)
 
 
 def _in_the_future(recorded_at: float, snap: Snapshot) -> bool:

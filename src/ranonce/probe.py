@@ -14,9 +14,9 @@ from itertools import product
 from ranonce import doubles
 from ranonce.expectation import schedule_of, version_at
 from ranonce.findings import RANGE_FROM, Finding, in_order, in_ranges
-from ranonce.lifecycle import FAILED, HELD, STOPPED, UNKNOWN
+from ranonce.lifecycle import FAILED, HELD, STOPPED, UNKNOWN, attempts_left
 from ranonce.record import Record
-from ranonce.standing import STUCK_AFTER_WINDOWS, attempts_left, holder, how_it_ended, stuck
+from ranonce.standing import STUCK_AFTER_WINDOWS, holder, how_it_ended, stuck
 from ranonce.timefmt import format_duration, format_instant
 
 TYPE_CHECKING = False

@@ -82,11 +82,6 @@ def since(run: Run) -> float:
     return run.finished_at if run.status != RUNNING and run.finished_at is not None else run.started_at
 
 
-def attempts_left(run: Run, max_attempts: int) -> int:
-    """Return how many more attempts a failed run may have."""
-    return max(0, max_attempts - run.failures)
-
-
 def how_it_ended(run: Run) -> str:
     """Return exit status and reason of an attempt's end, as far as they are known: `exit 1: disk full`."""
     told = f"exit {run.exit}" if run.exit is not None else ""

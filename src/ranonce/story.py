@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ranonce import lifecycle
-from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED
+from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED, attempts_left
 from ranonce.record import Record
-from ranonce.standing import EXPECTED, MISSING, attempts_left, how_it_ended, since, state_of, stuck, worked
+from ranonce.standing import EXPECTED, MISSING, how_it_ended, since, state_of, stuck, worked
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False

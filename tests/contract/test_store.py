@@ -305,3 +305,12 @@ def test_events_are_immutable_values():
     event = Event(0.0, RunKey("a", "b"), 0, "start", 1, 1)
     with pytest.raises(AttributeError):
         event.reason = "other"
+
+
+def test_a_run_that_was_allowed_one_more_attempt_is_not_spent(kind, ledger):
+    held = claim(ledger)
+    ledger.finish(held, verdict("failed"))
+    store, after = kind.open(), held.window.end
+    assert [waits.spent for waits in store.backlog("job", after, 1, START)] == [True]
+    assert ledger.release(held.key, held.window.start, "not-done", "mended", by="anna@host") is None
+    assert [waits.spent for waits in store.backlog("job", after, 1, START)] == [False]

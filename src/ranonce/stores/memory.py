@@ -24,6 +24,7 @@ from ranonce.lifecycle import (
     ScheduleVersion,
     Snapshot,
     at_the_write,
+    attempts_left,
 )
 from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
 
@@ -198,7 +199,7 @@ class MemoryStore:
     def backlog(self, job: str, before: int, max_attempts: int, now: float) -> list[Backlog]:
         kinds: dict[tuple[str, bool, bool], list[int]] = {}
         for run in self._unfinished(job, before):
-            spent = run.status == FAILED and run.failures >= max_attempts
+            spent = run.status == FAILED and not attempts_left(run, max_attempts)
             waiting = run.resume_at is not None and run.resume_at > now
             kinds.setdefault((run.status, spent, waiting), []).append(run.window_start)
         return [Backlog(*kind, len(starts), starts[0], starts[-1]) for kind, starts in sorted(kinds.items())]

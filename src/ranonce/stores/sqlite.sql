@@ -38,8 +38,8 @@ SELECT name, until, reason, job, closed_at FROM gates ORDER BY name;
 SELECT number, every, tz, dialect, window_offset, valid_from, recorded_at FROM schedules WHERE job = ? ORDER BY number;
 
 -- name: witnessed
--- Did an attempt of this run ever start (or: was its generation done)? Answered by the events, so that a damaged run row
--- is noticed.
+-- Did an attempt of this run ever start (or: was its generation done)? Answered by the events, so that a damaged run
+-- row is noticed.
 SELECT 1 FROM events
 WHERE job = ? AND window_start = ? AND "window" = ? AND input = ?
   AND (event = 'done' AND generation = ? OR event = 'start' AND ? IS NULL)
@@ -172,8 +172,8 @@ FROM runs WHERE job = ? AND window_start >= ? AND window_start < ?;
 
 -- name: backlog
 -- How many older runs wait for somebody, by kind.
-SELECT status, status = 'failed' AND failures >= ?, coalesce(resume_at > ?, 0), count(*), min(window_start),
-       max(window_start)
+SELECT status, status = 'failed' AND failures >= ? AND NOT granted, coalesce(resume_at > ?, 0), count(*),
+       min(window_start), max(window_start)
 FROM runs
 WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held')
 GROUP BY 1, 2, 3;

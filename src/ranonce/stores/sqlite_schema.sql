@@ -62,7 +62,7 @@ CREATE TABLE runs (
 
 -- Runs that wait for somebody: what a catch-up looks for, however old, and what a probe counts. Plain runs never touch
 -- it; it holds all that counting needs.
-CREATE INDEX runs_unfinished ON runs (job, status, window_start, failures, resume_at)
+CREATE INDEX runs_unfinished ON runs (job, status, window_start, failures, granted, resume_at)
     WHERE status IN ('stopped', 'failed', 'held');
 
 -- Live claims. A renewal touches its own row here and nothing else.
