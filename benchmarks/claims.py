@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from benchmarks import peers
 from benchmarks.measure import A_SECOND, PERCENT_OF_A_CORE, Line, Sizes, Skipped, beside, in_turn, subfolder, within
 from ranonce.heartbeat import beat_interval
-from ranonce.ledger import Ledger
+from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import DONE, Ask, Claim, Policy, Refusal, RunKey, Verdict
 from ranonce.stores.base import Job
-from ranonce.stores.sqlite import SqliteStore, create
+from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite_create import create
 from ranonce.windows import Schedule, Window
 
 LEDGER_ID = "c0ffee" + "0" * 26
@@ -31,7 +32,7 @@ class Work:
     def __init__(self, path: str, state: str, job: str = "job") -> None:
         if not os.path.exists(path):
             create(path, LEDGER_ID)
-        self.ledger = Ledger(SqliteStore(path), folder=state)
+        self.ledger = OpenLedger(SqliteStore(path), folder=state)
         self.job = job
         self._next = FIRST_START
         declare(self.ledger, job)
@@ -86,7 +87,7 @@ def request(job: str, window: Window) -> Ask:
     )
 
 
-def declare(ledger: Ledger, job: str) -> None:
+def declare(ledger: OpenLedger, job: str) -> None:
     """Record an hourly job."""
     ledger.declare(Job(job, 0, time.time(), 3600.0, 3), HOURLY, 0, now=FIRST_START, change=False)
 
@@ -178,7 +179,7 @@ def heartbeat(folder: str, sizes: Sizes) -> Iterator[Line]:
     """
     path = os.path.join(subfolder(folder, "ledger"), "ledger.db")
     create(path, LEDGER_ID)
-    ledger = Ledger(SqliteStore(path), folder=None)
+    ledger = OpenLedger(SqliteStore(path), folder=None)
     window = HOURLY.window_at(FIRST_START)
     claims = []
     for number in range(sizes.renewals):

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from benchmarks.claims import LEDGER_ID
 from benchmarks.installation import Finished, Installation, finished, start
 from benchmarks.measure import MILLISECONDS, TIMES, Line, Sizes, beside, in_turn, subfolder, within
-from ranonce.ledger import Ledger
+from ranonce.ledger import OpenLedger
 from ranonce.stores.base import Job
-from ranonce.stores.sqlite import SqliteStore, create
+from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite_create import create
 from ranonce.windows import Schedule
 
 EX_BUSY = 75
@@ -99,7 +100,7 @@ class Bench:
 
 def _declare_all(path: str, jobs: list[str]) -> None:
     create(path, LEDGER_ID)
-    ledger = Ledger(SqliteStore(path), folder=None)
+    ledger = OpenLedger(SqliteStore(path), folder=None)
     for name in jobs:
         ledger.declare(Job(name, 0, time.time(), 3600.0, 3), Schedule("day"), 0, now=time.time(), change=False)
     ledger.close()

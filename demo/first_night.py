@@ -7,7 +7,7 @@ are fired as a scheduler would fire them (and as it should not), with `--now` in
 happened is counted in a file that the jobs write themselves, so that the ledger's own word is not enough. The exit
 status is 0 if everything that was meant to happen did happen, and only that.
 
-Ledger, configuration and products are in a temporary folder, removed at the end; `--keep` keeps it.
+OpenLedger, configuration and products are in a temporary folder, removed at the end; `--keep` keeps it.
 """
 
 from __future__ import annotations

@@ -48,6 +48,8 @@ PLAIN = {
     "ranonce.stores.base",
     "ranonce.stores.line",
     "ranonce.stores.sqlite",
+    "ranonce.stores.sqlite_file",
+    "ranonce.stores.sqlite_rows",
     "ranonce.stores.statements",
     "ranonce.storeurl",
     "ranonce.timefmt",

@@ -16,7 +16,8 @@ import pytest
 
 from ranonce.errors import NotThisLedger, StoreUnavailable
 from ranonce.stores.line import WaitingLine
-from ranonce.stores.sqlite import SqliteStore, create
+from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite_create import create
 from tests.contract.acting import ask, claim, ledger_over, verdict
 
 LEDGER = "ab" * 16
@@ -126,7 +127,7 @@ def test_creating_over_anything_is_refused(path):
 
 
 def test_creating_leaves_nothing_half_made(tmp_path, monkeypatch):
-    monkeypatch.setattr("ranonce.stores.sqlite._read_schema", lambda: "CREATE TABLE broken (;")
+    monkeypatch.setattr("ranonce.stores.sqlite_create._read_schema", lambda: "CREATE TABLE broken (;")
     with pytest.raises(StoreUnavailable):
         create(str(tmp_path / "ledger.db"), LEDGER)
     assert os.listdir(tmp_path) == []

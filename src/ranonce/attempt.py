@@ -35,7 +35,7 @@ from ranonce.timefmt import format_instant
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ranonce.jobspec import JobSpec
-    from ranonce.ledger import Ledger
+    from ranonce.ledger import OpenLedger
     from ranonce.lifecycle import Claim, Refusal, RunKey
     from ranonce.liveness import AttemptFile
     from ranonce.output import Kept
@@ -71,7 +71,7 @@ class Result(Record):
 class Terms(Record):
     """What all windows of one invocation have in common: the ledger, the job's settings, and what was given besides."""
 
-    ledger: Ledger
+    ledger: OpenLedger
     spec: JobSpec
     signals: Signals
     store_url: str
@@ -133,7 +133,7 @@ class Attempt:
             fence=file is None or sqlite_path(terms.store_url) is None,
             claimed_at=claimed_at,
         )
-        self._renewing: list[Ledger] = []
+        self._renewing: list[OpenLedger] = []
 
     def carry_out(self) -> Result:
         """Do the work and record what became of it."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ranonce.jobspec import JobSpec
-    from ranonce.ledger import Declared, Ledger
+    from ranonce.ledger import Declared, OpenLedger
     from ranonce.lifecycle import Run
 
 #: How many unfinished runs are looked at; a backlog longer than this is a person's business.
@@ -34,7 +34,7 @@ class Earlier(Record):
 
 
 def earlier_windows(
-    ledger: Ledger, spec: JobSpec, declared: Declared, *, before: int, now: float, given: str = ""
+    ledger: OpenLedger, spec: JobSpec, declared: Declared, *, before: int, now: float, given: str = ""
 ) -> list[Earlier]:
     """Return the windows to do before the one that starts at `before` (unix seconds), oldest first.
 
@@ -60,7 +60,7 @@ def _again(run: Run) -> Earlier:
     return Earlier(run.key, Window(run.key.window, run.window_start, run.window_end), run.schedule)
 
 
-def _unfinished(ledger: Ledger, spec: JobSpec, *, before: int, now: float) -> Iterator[Run]:
+def _unfinished(ledger: OpenLedger, spec: JobSpec, *, before: int, now: float) -> Iterator[Run]:
     for run in ledger.store.unfinished(spec.name, before, LOOK_AT):
         if run.status == STOPPED and _due(run, now):
             yield run
@@ -73,7 +73,7 @@ def _unfinished(ledger: Ledger, spec: JobSpec, *, before: int, now: float) -> It
             yield crashed
 
 
-def _missing(ledger: Ledger, spec: JobSpec, declared: Declared, *, before: int, given: str) -> Iterator[Earlier]:
+def _missing(ledger: OpenLedger, spec: JobSpec, declared: Declared, *, before: int, given: str) -> Iterator[Earlier]:
     job = ledger.store.job(spec.name)
     assert job is not None, "the job was recorded before its windows are looked for"
     begin = int(max(job.declared_at, spec.since or 0))

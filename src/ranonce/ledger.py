@@ -73,7 +73,7 @@ def schedule_of(version: ScheduleVersion) -> Schedule:
     return Schedule(version.every, version.tz, version.dialect)
 
 
-class Ledger:
+class OpenLedger:
     """An open ledger. `folder` is this ledger's state folder on this host, or None where there is none."""
 
     def __init__(self, store: Store, *, folder: str | None, wait_seconds: float = 30.0) -> None:
@@ -93,7 +93,7 @@ class Ledger:
         state_folder: str | None,
         wait_seconds: float = 30.0,
         reading: bool = False,
-    ) -> Ledger:
+    ) -> OpenLedger:
         """Open the ledger at a store's URL, and make sure it is the one that is meant.
 
         `ledger` is the id it must have; without one, this host must have seen the ledger at that URL before. With
@@ -143,9 +143,9 @@ class Ledger:
                 f"this host's clock has gone {way} by {format_duration(abs(jump))} since its last event"
             )
 
-    def reopen(self, *, wait_seconds: float) -> Ledger:
+    def reopen(self, *, wait_seconds: float) -> OpenLedger:
         """Return the same ledger for another thread."""
-        return Ledger(self.store.reopen(wait_seconds), folder=self.folder, wait_seconds=wait_seconds)
+        return OpenLedger(self.store.reopen(wait_seconds), folder=self.folder, wait_seconds=wait_seconds)
 
     def close(self) -> None:
         """Let go of the store."""

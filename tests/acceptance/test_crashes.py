@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from ranonce.ledger import Ledger, outcome_text
+from ranonce.ledger import OpenLedger, outcome_text
 from ranonce.lifecycle import Claim, Verdict
 from ranonce.liveness import boot_clock, group_members
 from tests.conftest import EFFECT, HELD_EFFECT, TODAY, lives, wait_until
@@ -293,7 +293,7 @@ def second_works(world, started):
 def test_an_outcome_left_behind_at_the_moment_of_a_take_over_is_not_done_again(world):
     invocation, child = world.hold(now="2025-11-10T12:00:00Z")  # the window of `ask`
     invocation.signal(signal.SIGSTOP)
-    ledger = Ledger.open(f"sqlite:///{world.store}", world.ledger, state_folder=str(world.folder.parent))
+    ledger = OpenLedger.open(f"sqlite:///{world.store}", world.ledger, state_folder=str(world.folder.parent))
     assert ledger.settle_unrecorded() == []  # we look before the outcome is there
     taking = ask()
     leave_an_outcome(world.attempt_files()[0], taking)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ranonce.journal import Journal, decode, encode
-from ranonce.ledger import Ledger
+from ranonce.ledger import OpenLedger
 from ranonce.liveness import unrecorded
 from tests.conftest import TODAY
 
@@ -21,7 +21,7 @@ def facts(world):
 
 
 def opened(world):
-    return Ledger.open(f"sqlite:///{world.store}", world.ledger, state_folder=str(world.folder.parent))
+    return OpenLedger.open(f"sqlite:///{world.store}", world.ledger, state_folder=str(world.folder.parent))
 
 
 def test_each_event_is_one_whole_line_with_its_length_and_checksum(world):

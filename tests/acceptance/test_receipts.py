@@ -206,7 +206,7 @@ def test_arguments_environment_and_input_are_never_stored(world):
 IN_A_LEDGER_AT = """
 import sys
 from ranonce.jobspec import JobSpec
-from ranonce.ledger import Ledger
+from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import RunKey
 from ranonce.process import Signals
 from ranonce.stores.base import Job
@@ -215,7 +215,7 @@ from ranonce.windows import Schedule
 from ranonce.attempt import Order, Terms
 from ranonce.wrap import work
 
-ledger, day = Ledger(MemoryStore(), folder=None), Schedule("day")
+ledger, day = OpenLedger(MemoryStore(), folder=None), Schedule("day")
 ledger.declare(Job("job", 0, 0.0, 3600.0, 3), day, 0, now=0, change=False)
 order = Order(RunKey("job", "2026-11-09"), day.window("2026-11-09"), 1, 0, 2e9, "api", "window")
 with Signals() as signals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ranonce.ledger import Ledger
+from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Ask, Claim, Policy, Refusal, RunKey, Verdict
 from ranonce.stores.base import Job, Store
 from ranonce.windows import Schedule, Window
@@ -13,8 +13,8 @@ DAILY = Schedule("day")
 START = 1_762_732_800  # 2025-11-10T00:00Z
 
 
-def ledger_over(store: Store, job: str = "job") -> Ledger:
-    ledger = Ledger(store, folder=None, wait_seconds=20)
+def ledger_over(store: Store, job: str = "job") -> OpenLedger:
+    ledger = OpenLedger(store, folder=None, wait_seconds=20)
     ledger.declare(Job(job, 0, START, 3600.0, 3), DAILY, 0, now=START, change=False)
     return ledger
 
@@ -34,13 +34,13 @@ def ask(day: int = 0, *, job: str = "job", lease: float = 300.0, **changes: obje
     ).replace(**changes)
 
 
-def claim(ledger: Ledger, day: int = 0, **changes: object) -> Claim:
+def claim(ledger: OpenLedger, day: int = 0, **changes: object) -> Claim:
     answer = ledger.claim(ask(day, **changes))
     assert isinstance(answer, Claim), answer
     return answer
 
 
-def refused(ledger: Ledger, day: int = 0, **changes: object) -> Refusal:
+def refused(ledger: OpenLedger, day: int = 0, **changes: object) -> Refusal:
     answer = ledger.claim(ask(day, **changes))
     assert isinstance(answer, Refusal), answer
     return answer

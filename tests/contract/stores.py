@@ -36,7 +36,8 @@ def memory() -> Kind:
 
 
 def sqlite(folder: Path) -> Kind:
-    from ranonce.stores.sqlite import SqliteStore, create
+    from ranonce.stores.sqlite import SqliteStore
+    from ranonce.stores.sqlite_create import create
 
     path = folder / "ledger" / "ledger.db"
     create(str(path), LEDGER)

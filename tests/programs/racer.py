@@ -6,14 +6,14 @@ import sys
 import time
 
 from ranonce.errors import RanonceError
-from ranonce.ledger import Ledger
+from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim
 from ranonce.stores import open_store
 from tests.contract.acting import ask
 
 
 def main() -> None:
-    ledger = Ledger(open_store(sys.argv[1], wait_seconds=20), folder=None, wait_seconds=20)
+    ledger = OpenLedger(open_store(sys.argv[1], wait_seconds=20), folder=None, wait_seconds=20)
     print("ready", flush=True)
     for line in sys.stdin:
         day, start_at = line.split()

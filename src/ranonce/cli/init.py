@@ -112,7 +112,7 @@ def _found(spec: LedgerSpec, expected: str | None) -> str:
 
 
 def _create(path: str, accept_volatile: bool) -> str:
-    from ranonce.stores.sqlite import create
+    from ranonce.stores.sqlite_create import create
 
     where = file_system_of(os.path.dirname(path))
     if where.problem is not None and not accept_volatile:

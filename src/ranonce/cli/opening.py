@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ranonce.config import find_config, load, state_folder
 from ranonce.errors import ConfigError
-from ranonce.ledger import Ledger
+from ranonce.ledger import OpenLedger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def open_ledger(
     parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None, reading: bool = False
-) -> tuple[Config, Ledger]:
+) -> tuple[Config, OpenLedger]:
     """Return the configuration and the ledger it names. With `job`, only that job's settings are read.
 
     `reading`: nothing is created on this host. Raises ConfigError, NotThisLedger or StoreUnavailable.
@@ -30,10 +30,10 @@ def read_config(parsed: Parsed, environ: Mapping[str, str], *, job: str | None =
     return load(find_config(parsed.get("config"), environ), environ, store=parsed.get("store"), job=job)
 
 
-def ledger_of(config: Config, environ: Mapping[str, str], *, reading: bool = False) -> Ledger:
+def ledger_of(config: Config, environ: Mapping[str, str], *, reading: bool = False) -> OpenLedger:
     """Open the ledger that the configuration names. Raises ConfigError, NotThisLedger or StoreUnavailable."""
     ledger = config.ledger
-    return Ledger.open(
+    return OpenLedger.open(
         ledger.store,
         ledger.ledger_id,
         state_folder=_state_folder(environ),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ranonce.cli.options import Parsed
     from ranonce.config import Config
-    from ranonce.ledger import Declared, Ledger
+    from ranonce.ledger import Declared, OpenLedger
 
 COMMAND = Command(
     "run",
@@ -92,7 +92,7 @@ class _Invocation:
         environ: Mapping[str, str],
         settings: dict[str, Any],
         config: Config,
-        ledger: Ledger,
+        ledger: OpenLedger,
         signals: Signals,
     ) -> None:
         self.parsed = parsed

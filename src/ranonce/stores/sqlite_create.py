@@ -1,0 +1,68 @@
+"""Create the file of a SQLite ledger. Not loaded by anything that only uses one."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+
+from ranonce.errors import NotThisLedger, StoreUnavailable
+from ranonce.stores.sqlite_file import APPLICATION_ID, FORMAT, SQL, quoted, translated
+from ranonce.timefmt import format_instant
+
+
+def create(path: str, ledger: str, *, volatile: str | None = None) -> None:
+    """Create an empty ledger file at an absolute path. Refused where anything stands already.
+
+    The file is built under another name and moved into place, so that nobody ever meets half a ledger.
+    """
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        building = f"{path}.{os.getpid()}.new"
+        os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        try:
+            _build(building, ledger, volatile)
+            os.link(building, path)
+        finally:
+            for leftover in (building, building + "-wal", building + "-shm"):
+                if os.path.lexists(leftover):
+                    os.unlink(leftover)
+        _sync_folder(folder)
+    except FileExistsError as error:
+        raise NotThisLedger(f"{path!r} exists already.", "Nothing was changed; name another path.") from error
+    except OSError as error:
+        raise StoreUnavailable(f"no ledger could be created at {path!r}: {error.strerror}.", "") from error
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+
+
+def _build(path: str, ledger: str, volatile: str | None) -> None:
+    db = sqlite3.connect(f"file:{quoted(path)}?mode=rw", uri=True, isolation_level=None)
+    try:
+        # The journal mode is set while nobody else can have the file open, so it cannot fail for being locked.
+        mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreUnavailable(f"{path!r} cannot be put in WAL mode (it stays {mode}).", "Use a local disk.")
+        db.execute("PRAGMA synchronous = FULL")
+        schema = _read_schema()
+        db.executescript(
+            f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; {schema} COMMIT;"
+        )
+        db.execute(SQL["create"], (ledger, format_instant(time.time(), precision="ms"), volatile))
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        db.close()
+
+
+def _read_schema() -> str:
+    with open(os.path.join(os.path.dirname(__file__), "sqlite_schema.sql"), encoding="utf-8") as file:
+        return file.read()
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
