@@ -1,0 +1,88 @@
+"""The way from a command line to work, for `run` and those that are like it: options, ledger, signals, receipts."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ranonce.cli.joboptions import LEDGER_OPTIONS, RUN_OPTIONS, SCHEDULE_OPTIONS, job_settings
+from ranonce.cli.opening import open_ledger
+from ranonce.cli.options import Option
+from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable, UsageError
+from ranonce.invocation import Asked, Invocation, digest_of
+from ranonce.names import check_job_name
+from ranonce.process import Signals, die_by
+from ranonce.receipts import Receipt, Receipts
+from ranonce.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ranonce.attempt import Result, Terms
+    from ranonce.cli.options import Command, Parsed
+
+INPUT = Option("input", "What the run works on: other input is a conflict (or other work).", "FILE", "path")
+WORK_OPTIONS = (
+    *SCHEDULE_OPTIONS,
+    *RUN_OPTIONS,
+    Option("raw-exit", "Pass on the command's exit status even where it is one of ranonce's own."),
+    Option("quiet", "Give receipts of problems only.", short="q"),
+    *LEDGER_OPTIONS,
+)
+
+
+class Call(Record):
+    """A command line on its way: what it asks for, the signals that reach it, and where its receipts go."""
+
+    invocation: Invocation
+    signals: Signals
+    receipts: Receipts
+    raw_exit: bool
+
+    def terms(self) -> Terms:
+        """Return what all windows of this call have in common."""
+        return self.invocation.terms(self.signals, raw_exit=self.raw_exit)
+
+
+def carry_out(command: Command, parsed: Parsed, environ: Mapping[str, str], do: Callable[[Call], Result]) -> int:
+    """Open what the command line names and let `do` work on it.
+
+    Returns the exit status, or ends by the signal that ended the work. An error before any work has a receipt, too.
+    """
+    job = check_job_name(parsed.arguments[0])
+    settings = job_settings(command, parsed)
+    if parsed.rest is not None:
+        settings["command"] = _from_here(parsed.rest)
+    with Signals() as signals:
+        receipts = Receipts(settings.get("receipt", "all"), quiet=parsed.flag("quiet"))
+        try:
+            config, ledger = open_ledger(parsed, environ, job=job)
+            source = parsed.get("input")
+            asked = Asked(
+                now=parsed.get("now", time.time()),
+                settings=settings,
+                window=parsed.get("window"),
+                scheduled_at=parsed.get("scheduled-at"),
+                digest=digest_of(source) if source is not None else None,
+                trigger=parsed.get("trigger"),
+                terminal=os.isatty(0),
+            )
+            invocation = Invocation(job, asked, environ, config, ledger)
+            if not invocation.spec.command:
+                written = " ".join((command.name, *parsed.arguments))
+                raise UsageError(f"{job!r} has no command.", f"Write it after --: ranonce {written} -- COMMAND.")
+            receipts.mode = invocation.spec.receipt
+            result = do(Call(invocation, signals, receipts, parsed.flag("raw-exit")))
+        except (StoreUnavailable, NotThisLedger, ConfigError) as error:
+            receipts.write(Receipt("unavailable", job, exit=error.exit_status, reason=error.code))
+            raise
+    if result.signal is not None:
+        die_by(result.signal)
+    return result.exit
+
+
+def _from_here(command: list[str]) -> tuple[str, ...]:
+    """Return a command whose relative program is found from where the caller stands, whatever folder it runs in."""
+    program = command[0]
+    return (os.path.abspath(program) if "/" in program else program, *command[1:])
