@@ -11,7 +11,7 @@ import time
 
 from ranonce import jsontext as json
 from ranonce import lifecycle
-from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable, UsageError
+from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable
 from ranonce.failpoints import failpoint
 from ranonce.journal import Journal
 from ranonce.lifecycle import Claim, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
@@ -44,28 +44,12 @@ class Declared(Record):
     schedule: Schedule
     versions: tuple[ScheduleVersion, ...]
 
-    def named(self, key: str) -> tuple[ScheduleVersion, Window]:
-        """Return the window a key names, and the version it belongs to. UsageError where no version has it."""
-        wrong: UsageError | None = None
-        for version in reversed(self.versions):
-            schedule = schedule_of(version)
-            try:
-                window = schedule.window(key)
-            except UsageError as error:
-                wrong = wrong or error
-                continue
-            if self.in_force(window.start) == version:
-                return version, window
-        if wrong is None:
-            wrong = UsageError(f"window {key!r} belongs to no schedule that was in force then.", "")
-        raise wrong
+    def named(self, text: str) -> tuple[ScheduleVersion, Window]:
+        """Return the window a key or a date names, and the version it belongs to. UsageError where that is not one."""
+        from ranonce.naming import one_named
 
-    def in_force(self, start: int) -> ScheduleVersion:
-        """Return the version that judges windows starting at an instant."""
-        for version in reversed(self.versions):
-            if version.valid_from is None or version.valid_from <= start:
-                return version
-        return self.versions[0]
+        named = one_named(self.versions, text)
+        return named.version, named.window
 
 
 def schedule_of(version: ScheduleVersion) -> Schedule:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ranonce import story
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger
@@ -12,16 +10,16 @@ from ranonce.cli.probe import unknown_job
 from ranonce.cli.report import kept, table, with_instants, write, write_json
 from ranonce.cli.span import NOW
 from ranonce.cli.status import around, window_table, windows_of
-from ranonce.errors import UsageError
 from ranonce.expectation import schedule_of, version_at
 from ranonce.jobspec import JobSpec
 from ranonce.lifecycle import RUNNING
 from ranonce.names import check_job_name, plain
+from ranonce.naming import all_named
 from ranonce.receipts import say
 from ranonce.standing import EXPECTED
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import format_duration, format_instant
-from ranonce.windows import Schedule, Window, due
+from ranonce.windows import Window, due
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,33 +92,20 @@ class _Teller:
             newest = [_window(run) for run in self.survey.latest(self.job.name, 1)]
         return newest, states
 
-    def named(self, key: str) -> tuple[list[Window], list[WindowState]]:
+    def named(self, text: str) -> tuple[list[Window], list[WindowState]]:
         """Return the windows that a key or a date means; several of them also in brief.
 
         UsageError for text that names none.
         """
-        wrong: UsageError | None = None
-        for version in reversed(self.job.versions):
-            try:
-                window = schedule_of(version).window(key)
-            except UsageError as error:
-                wrong = wrong or error
-                continue
-            if version_at(self.job.versions, window.start) == version:
-                return [window], []
-        if recorded := self.survey.store.runs_named(self.job.name, key):
+        versions, store, name = self.job.versions, self.survey.store, self.job.name
+        recorded = store.runs_named(name, text) if not versions else []
+        if recorded:
             return [_window(run) for run in recorded[:1]], []
-        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", key) and self.job.versions:
-            return self._of_day(key)
-        raise wrong or UsageError(f"{key!r} is no window of {self.job.name}.", f"See: ranonce status {self.job.name}")
-
-    def _of_day(self, date: str) -> tuple[list[Window], list[WindowState]]:
-        day = Schedule("day", self.job.versions[-1].tz).window(date)
-        states = windows_of(self.survey, self.job, Span(day.start, day.end))
-        version = version_at(self.job.versions, day.start)
-        if not states and version is not None and not schedule_of(version).is_cron:
-            return [schedule_of(version).window_at(day.start)], []  # a week or a month holds the day
-        return [Window(state.window, state.start, state.end) for state in states], states if len(states) > 1 else []
+        found = all_named(versions, text, lambda: store.runs_named(name, text))
+        if len(found) < 2:
+            return [each.window for each in found], []
+        states = windows_of(self.survey, self.job, Span(found[0].window.start, found[-1].window.start + 1))
+        return [Window(state.window, state.start, state.end) for state in states], states
 
     def stories(self, window: Window) -> list[Story]:
         """Return the story of each run of a window (there are several where other input is other work)."""
