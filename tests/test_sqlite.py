@@ -11,13 +11,16 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from ranonce.errors import NotThisLedger, StoreUnavailable
+from ranonce.errors import NotThisLedger, StoreUnavailable, UsageError
+from ranonce.lifecycle import Retention
 from ranonce.stores.line import WaitingLine
 from ranonce.stores.sqlite import SqliteStore
-from ranonce.stores.sqlite_create import create
+from ranonce.stores.sqlite_create import create, upgrade
+from ranonce.stores.sqlite_file import APPLICATION_ID
 from tests.contract.acting import ask, claim, ledger_over, verdict
 
 LEDGER = "ab" * 16
@@ -228,3 +231,92 @@ def test_a_forked_child_stands_in_the_line_on_its_own(tmp_path):
             except StoreUnavailable:
                 os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# --- upkeep ---
+
+
+def old_ledger(folder):
+    """Make a ledger file as the first format had it."""
+    path = folder / "old.db"
+    db = sqlite3.connect(path, isolation_level=None)
+    schema = (Path(__file__).parent / "data" / "sqlite_schema_format_1.sql").read_text()
+    db.executescript(
+        f"PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; {schema}"
+        f"INSERT INTO ledger VALUES (1, '{LEDGER}', '2026-01-01T00:00:00.000Z', 1, NULL);"
+    )
+    db.close()
+    path.chmod(0o600)
+    return str(path)
+
+
+def tables_of(path):
+    db = sqlite3.connect(path)
+    try:
+        columns = {
+            name: sorted(row[1:4] for row in db.execute(f"PRAGMA table_info({name})"))
+            for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        }
+        others = sorted(db.execute("SELECT type, name FROM sqlite_schema WHERE type <> 'table'"))
+        return columns, others, db.execute("PRAGMA user_version").fetchone()
+    finally:
+        db.close()
+
+
+def test_an_older_ledger_says_how_to_bring_it_up_to_date(tmp_path):
+    with pytest.raises(NotThisLedger, match=r"format 1.*ranonce init"):
+        SqliteStore(old_ledger(tmp_path))
+
+
+def test_an_upgraded_ledger_has_the_tables_of_a_new_one_and_works(tmp_path, path):
+    old = old_ledger(tmp_path)
+    assert upgrade(old)
+    assert not upgrade(old)
+    assert tables_of(old) == tables_of(path)
+    ledger = ledger_over(SqliteStore(old))
+    ledger.finish(claim(ledger), verdict())
+    ledger.store.upkeep().prune("job", Retention(4e9, 4e9))
+
+
+def test_no_event_leaves_except_through_a_pruning(used):
+    store = SqliteStore(used)
+    store.upkeep().prune("job", Retention(4e9, 4e9))
+    db = sqlite3.connect(used)
+    assert db.execute("SELECT count(*) FROM pruning").fetchone() == (0,)
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        db.execute("DELETE FROM events")
+    db.close()
+
+
+def test_a_backup_is_whole_private_and_the_same_ledger(used, tmp_path):
+    copy = tmp_path / "backup.db"
+    assert SqliteStore(used).upkeep().backup(str(copy)) == 2
+    assert stat.S_IMODE(os.stat(copy).st_mode) == 0o600
+    assert sorted(os.listdir(tmp_path)) == ["backup.db", "ledger"]
+    store = SqliteStore(str(copy))
+    assert store.identity() == SqliteStore(used).identity()
+    assert [run.status for run in store.runs("job", 0, 1 << 60)] == ["done"]
+
+
+def test_a_backup_overwrites_nothing(used, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(UsageError, match="exists already"):
+        SqliteStore(used).upkeep().backup(str(tmp_path / "taken"))
+    assert (tmp_path / "taken").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["ledger", "taken"]
+
+
+def test_a_flipped_bit_in_an_index_is_found_by_the_deep_check(used):
+    SqliteStore(used)._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db = sqlite3.connect(used)
+    root, size = db.execute(
+        "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema WHERE name = 'events_of_window'"
+    ).fetchone()
+    db.close()
+    data = bytearray(Path(used).read_bytes())
+    page = slice((root - 1) * size, root * size)
+    at = page.start + data[page].index(b"job")
+    data[at] ^= 0x01
+    Path(used).write_bytes(data)
+    assert SqliteStore(used).upkeep().problems(deep=False) == []
+    assert "index" in " ".join(SqliteStore(used).upkeep().problems(deep=True))

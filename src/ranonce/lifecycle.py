@@ -199,7 +199,7 @@ class Snapshot(Record):
     rivals: tuple[Held, ...]
     gates: tuple[Gate, ...]
     schedules: tuple[ScheduleVersion, ...]
-    horizon: int | None  # windows that started before this instant and have no row were pruned
+    pruned: bool  # the window lies where finished ones were pruned: without a row it was one of them
     domain: str
     now: float  # the store's lease clock
     wall: float  # the store's real clock, unix seconds
@@ -390,8 +390,8 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
     if run is None:
         if move == NO_RUN:
             return _skip(snap, ask, Refusal("unknown", f"{ask.key} has never run, so there is nothing to run again"))
-        if snap.horizon is not None and ask.window.start < snap.horizon:
-            return _skip(snap, ask, Refusal("pruned", f"{ask.key} is older than what was kept; it stays as it was"))
+        if snap.pruned:
+            return _skip(snap, ask, Refusal("pruned", f"{ask.key} is done; its record was pruned"))
     elif move == REFUSE_BUSY:
         return _busy(snap, ask, run, seen)
     elif move == REFUSE_DONE:
@@ -743,6 +743,26 @@ def release(
     if now == ZOMBIE:
         events.insert(0, _expired(snap, run, seen, ""))
     return Decision(FREE, run=after, drop_lease=True, events=tuple(events), unchanged=_own(snap))
+
+
+# --- prune ----------------------------------------------------------------------------------------------------------
+
+
+class Retention(Record):
+    """What may be pruned: runs that are done, or failed, and were over before these instants (unix seconds)."""
+
+    done_before: float
+    failed_before: float
+
+
+def prunable(run: Run, keep: Retention) -> bool:
+    """Say whether a run may be pruned: one that nobody waits for, and that was over long ago.
+
+    A stopped run is yet to be resumed, a held one waits for a person, a running one works or is a crash to be looked
+    into: they stay, however old.
+    """
+    before = {DONE: keep.done_before, FAILED: keep.failed_before}.get(run.status)
+    return before is not None and max(run.window_end, run.finished_at or run.started_at) <= before
 
 
 # --- events ---------------------------------------------------------------------------------------------------------

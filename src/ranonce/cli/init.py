@@ -31,8 +31,8 @@ COMMAND = Command(
         *LEDGER_OPTIONS,
     ),
     description="""Creates the ledger, gives it an id, and writes both into the configuration. Prints RANONCE_STORE= and
-    RANONCE_LEDGER= for places without a configuration file. Calling it again changes nothing; it refuses to create a
-    second ledger where one is known to have been.""",
+    RANONCE_LEDGER= for places without a configuration file. Calling it again changes nothing, except that it brings the
+    tables of an older version up to date; it refuses to create a second ledger where one is known to have been.""",
 )
 
 
@@ -87,6 +87,9 @@ def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, 
         raise ConfigError(f"{spec.store!r} cannot be kept.", "Name a file: --store sqlite:////absolute/path.")
     expected = spec.ledger_id or known_ledger(states, spec.store)
     if os.path.lexists(path):
+        from ranonce.stores.sqlite_create import upgrade
+
+        upgrade(path)
         return _found(spec, expected), False
     if expected is not None:
         raise NotThisLedger(

@@ -19,10 +19,10 @@ from ranonce.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Protocol, Self
 
-    from ranonce.lifecycle import Decision, Done, Event, Gate, Held, Run, RunKey, ScheduleVersion, Snapshot
+    from ranonce.lifecycle import Decision, Done, Event, Gate, Held, Retention, Run, RunKey, ScheduleVersion, Snapshot
 else:
     Protocol = object
 
@@ -87,6 +87,48 @@ class Backlog(Record):
     count: int
     first: int
     last: int
+
+
+class Tombstone(Record):
+    """What stands where finished windows were pruned: all that start in [since, until), `runs` of them.
+
+    Every window in the span has had its run (and is never claimable again), or still has its row.
+    """
+
+    job: str
+    since: int
+    until: int
+    runs: int
+    pruned_at: float
+
+
+class Place(Record):
+    """Where a run stands in the order of a job's runs."""
+
+    window_start: int
+    window: str
+    input: str
+
+
+#: Before every run.
+FIRST = Place(-(1 << 62), "", "")
+
+
+class Pruned(Record):
+    """What one batch of pruning removed, and the run it came to last; None where there are no more."""
+
+    runs: int
+    events: int
+    upto: Place | None
+
+
+class Epoch(Record):
+    """One accepted loss: from when on, why, and who accepted it."""
+
+    number: int
+    began_at: float
+    reason: str
+    by: str
 
 
 class Store(Protocol):
@@ -176,8 +218,49 @@ class Store(Protocol):
     def leases(self, job: str) -> list[Held]:
         """Return the claims that are held on the job's runs, over or not."""
 
+    def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
+        """Return the spans of pruned windows that reach into [since, until), in order of time."""
+
+    def upkeep(self) -> Upkeep:
+        """Return what its owner does with the whole store."""
+
     def reopen(self, wait_seconds: float) -> Self:
         """Return a store of the same ledger for another thread."""
 
     def close(self) -> None:
         """Let go of what the operating system gave."""
+
+
+class Upkeep(Protocol):
+    """What the owner of a ledger does with all of it, now and then; no plain run needs any of this."""
+
+    def pruned_seq(self) -> int:
+        """Return the number up to which events may have been pruned: one beyond that is missing for no good reason."""
+
+    def prune(self, job: str, keep: Retention, *, after: Place = FIRST, limit: int = 500) -> Pruned:
+        """Prune the next `limit` runs of a job, in one transaction: those that `lifecycle.prunable` lets go.
+
+        Their rows and events go, a tombstone stays. The newest run of a job and its newest done one always stay. Old
+        facts about windows without a run go, too; those windows stay what they are: never run.
+        """
+
+    def problems(self, *, deep: bool) -> list[str]:
+        """Return what the store's own check of its integrity finds, worst first, and no more than a screenful.
+
+        `deep` also compares indexes with their tables, which reads all of it.
+        """
+
+    def all_runs(self) -> Iterator[Run]:
+        """Go through every run in the order of its key, without holding them all in memory."""
+
+    def all_events(self) -> Iterator[Event]:
+        """Go through every event in the order of its number, with the output."""
+
+    def events_by_window(self) -> Iterator[Event]:
+        """Go through every event, window after window as in `all_runs`, without the output."""
+
+    def epochs(self) -> list[Epoch]:
+        """Return the losses that were accepted, oldest first."""
+
+    def accept_loss(self, reason: str, by: str) -> Epoch:
+        """Open a new epoch: what any host's journal remembers of the time before counts no more against the store."""

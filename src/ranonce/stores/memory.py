@@ -25,15 +25,16 @@ from ranonce.lifecycle import (
     Snapshot,
     at_the_write,
     attempts_left,
+    prunable,
 )
-from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
+from ranonce.stores.base import FIRST, Backlog, Clock, Epoch, Identity, Job, Outline, Place, Pruned, Tombstone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Self
 
-    from ranonce.lifecycle import Decision
+    from ranonce.lifecycle import Decision, Retention
 
 
 class MemoryStore:
@@ -57,7 +58,11 @@ class MemoryStore:
         self._runs: dict[tuple[RunKey, int], Run] = {}
         self._leases: dict[tuple[RunKey, int], Lease] = {}
         self._gates: dict[str, Gate] = {}
-        self._events: list[Event] = []
+        self._events: list[Event] = []  # in the order of their numbers
+        self._seq = 0
+        self._pruned_seq = 0
+        self._tombstones: dict[str, list[Tombstone]] = {}
+        self._epochs: list[Epoch] = []
 
     def identity(self) -> Identity:
         return self._identity
@@ -76,7 +81,7 @@ class MemoryStore:
                 rivals=tuple(other for other in held if other.key != key),
                 gates=self.gates(),
                 schedules=self.schedules(key.job),
-                horizon=None,
+                pruned=bool(self.tombstones(key.job, window_start, window_start + 1)),
                 domain=self.domain,
                 now=self.now(),
                 wall=self.wall(),
@@ -128,12 +133,11 @@ class MemoryStore:
             if known is None or gate.until > known.until or known.closed_at > gate.closed_at:
                 self._gates[gate.name] = gate
         written = tuple(
-            event.replace(
-                seq=len(self._events) + number, at=round(event.at, 3), data=json.loads(json.dumps(event.data))
-            )
+            event.replace(seq=self._seq + number, at=round(event.at, 3), data=json.loads(json.dumps(event.data)))
             for number, event in enumerate(decision.events, 1)
         )
         self._events.extend(written)
+        self._seq += len(written)
         return written
 
     def record_schedule(self, job: Job, schedule: ScheduleVersion | None, after: int) -> bool:
@@ -161,7 +165,7 @@ class MemoryStore:
 
     def _of(self, job: str) -> list[Run]:
         found = [run for run in self._runs.values() if run.key.job == job]
-        return sorted(found, key=lambda run: (run.window_start, run.key.window, run.key.input))
+        return sorted(found, key=_order)
 
     def runs(self, job: str, since: int, until: int) -> list[Run]:
         return [run for run in self._of(job) if since <= run.window_start < until]
@@ -221,23 +225,106 @@ class MemoryStore:
     def notable_events(self, job: str, since: int, until: int) -> list[Event]:
         return [event for event in self.events(job, since, until) if event.event not in ("start", "done")]
 
+    def _event(self, seq: int) -> Event | None:
+        return next((event for event in self._events if event.seq == seq), None)
+
     def output(self, seq: int) -> bytes | None:
-        return self._events[seq - 1].output if 0 < seq <= len(self._events) else None
+        event = self._event(seq)
+        return event.output if event else None
 
     def newest_events(self, limit: int) -> list[Event]:
         return [event.replace(output=None) for event in self._events[::-1][:limit]]
 
     def event(self, seq: int) -> Event | None:
-        return self._events[seq - 1].replace(output=None) if 0 < seq <= len(self._events) else None
+        event = self._event(seq)
+        return event.replace(output=None) if event else None
 
     def leases(self, job: str) -> list[Held]:
         return [Held(key, start, lease) for (key, start), lease in self._leases.items() if key.job == job]
+
+    def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
+        found = [stone for stone in self._tombstones.get(job, []) if stone.until > since and stone.since < until]
+        return sorted(found, key=lambda stone: stone.since)
+
+    def upkeep(self) -> Self:
+        return self
+
+    def pruned_seq(self) -> int:
+        return self._pruned_seq
+
+    def prune(self, job: str, keep: Retention, *, after: Place = FIRST, limit: int = 500) -> Pruned:
+        with self._lock:
+            before = max(keep.done_before, keep.failed_before)
+            after_all = (after.window_start, after.window, after.input)
+            come = [run for run in self._of(job) if _order(run) > after_all and run.window_start < before]
+            runs, every = come[:limit], self._of(job)
+            newest_done = self.last_done(job, 1 << 62)
+            spared = {run.window_start for run in (*every[-1:], *([newest_done] if newest_done else ()))}
+            going = [run for run in runs if run.window_start not in spared and prunable(run, keep)]
+            end = runs[-1].window_start if len(runs) == limit else before
+            for run in going:
+                del self._runs[run.key, run.window_start]
+                self._bury(run)
+            pruned = {(run.key, run.window_start) for run in going}
+            kept = {run.window_start for run in every}
+            gone = [
+                event
+                for event in self._events
+                if (event.key, event.window_start) in pruned
+                or (
+                    event.key.job == job
+                    and after.window_start <= event.window_start < end
+                    and event.window_start not in kept
+                    and event.at < keep.done_before
+                )
+            ]
+            self._events = [event for event in self._events if event not in gone]
+            self._pruned_seq = max([self._pruned_seq, *(event.seq or 0 for event in gone)])
+            if going:
+                known = self._jobs[job]
+                self._jobs[job] = known.replace(version=known.version + 1)
+            return Pruned(len(going), len(gone), Place(*_order(runs[-1])) if len(runs) == limit else None)
+
+    def _bury(self, run: Run) -> None:
+        stones = self._tombstones.setdefault(run.key.job, [])
+        since, until, count = run.window_start, run.window_end, 1
+        for stone in [stone for stone in stones if stone.until >= since and stone.since <= until]:
+            stones.remove(stone)
+            since, until, count = min(since, stone.since), max(until, stone.until), count + stone.runs
+        stones.append(Tombstone(run.key.job, since, until, count, self.wall()))
+
+    def problems(self, *, deep: bool) -> list[str]:
+        return []
+
+    def all_runs(self) -> Iterator[Run]:
+        return iter([run for job in sorted({key.job for key, _ in self._runs}) for run in self._of(job)])
+
+    def all_events(self) -> Iterator[Event]:
+        return iter(list(self._events))
+
+    def events_by_window(self) -> Iterator[Event]:
+        ordered = sorted(self._events, key=lambda event: (event.key.job, event.window_start, event.seq or 0))
+        return iter([event.replace(output=None) for event in ordered])
+
+    def epochs(self) -> list[Epoch]:
+        return list(self._epochs)
+
+    def accept_loss(self, reason: str, by: str) -> Epoch:
+        with self._lock:
+            self._identity = self._identity.replace(epoch=self._identity.epoch + 1)
+            epoch = Epoch(self._identity.epoch, round(self.wall(), 3), reason, by)
+            self._epochs.append(epoch)
+            return epoch
 
     def reopen(self, wait_seconds: float) -> Self:
         return self
 
     def close(self) -> None:
         """Nothing is held: the ledger lives as long as its process."""
+
+
+def _order(run: Run) -> tuple[int, str, str]:
+    return run.window_start, run.key.window, run.key.input
 
 
 def _plain(run: Run) -> bool:

@@ -28,7 +28,7 @@ from ranonce.lifecycle import (
     at_the_write,
 )
 from ranonce.liveness import boot_clock, clock_domain, this_host
-from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline
+from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, Tombstone
 from ranonce.stores.line import WaitingLine
 from ranonce.stores.sqlite_file import APPLICATION_ID, FORMAT, LOST, SQL, private_file, quoted, translated
 from ranonce.stores.sqlite_rows import (
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ranonce.lifecycle import Decision
+    from ranonce.stores.sqlite_upkeep import SqliteUpkeep
 
 # The first process to open the file after all others ended reads the whole WAL again: keep it short.
 CHECKPOINT_PAGES = 200
@@ -95,7 +96,7 @@ class SqliteStore:
         if version != FORMAT:
             raise NotThisLedger(
                 f"{self.path!r} has table format {version}; this ranonce knows format {FORMAT}.",
-                "Use the version of ranonce that wrote it.",
+                "Bring it up to date: ranonce init" if 0 < version < FORMAT else "Use the version that wrote it.",
             )
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -124,6 +125,7 @@ class SqliteStore:
                 schedules = self._schedules_known(job, count)
                 leases = db.execute(SQL["leases"], (job,)).fetchall()
                 gates = db.execute(SQL["gates"]).fetchall()
+                pruned = run is None and self._pruned(job, window_start)
             finally:
                 db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -142,7 +144,7 @@ class SqliteStore:
             rivals=tuple(rivals),
             gates=tuple(map(gate_of, gates)),
             schedules=schedules,
-            horizon=None,
+            pruned=pruned,
             domain=self._domain,
             now=boot_clock(),
             wall=time.time(),
@@ -156,12 +158,16 @@ class SqliteStore:
             self._schedules[job] = known
         return known
 
+    def _pruned(self, job: str, window_start: int) -> bool:
+        until = self._db.execute(SQL["tombstone_before"], (job, window_start)).fetchone()
+        return until is not None and window_start < until[0]
+
     def witnessed(self, key: RunKey, window_start: int, generation: int | None) -> bool:
         place = (key.job, window_start, key.window, key.input)
         return bool(self._all("witnessed", *place, generation, generation))
 
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
-        with _Transaction(self) as transaction:
+        with self.transaction() as transaction:
             if not self._stands(decision, key, after):
                 transaction.abandon()
                 return None
@@ -242,7 +248,7 @@ class SqliteStore:
             raise NotThisLedger(f"the ledger {self.path!r} was replaced or emptied while it was open.", LOST)
 
     def record_schedule(self, job: Job, schedule: ScheduleVersion | None, after: int) -> bool:
-        with _Transaction(self) as transaction:
+        with self.transaction() as transaction:
             declared = format_instant(job.declared_at, precision="ms")
             self._db.execute(SQL["add_job"], (job.name, declared, job.late_after, job.max_attempts))
             if self._db.execute(SQL["move_version"], (job.name, max(after, 0))).rowcount == 0:
@@ -335,11 +341,35 @@ class SqliteStore:
     def leases(self, job: str) -> list[Held]:
         return [held_of(job, row) for row in self._all("leases", job)]
 
-    def _all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
+        rows = self._all("tombstones", job, since, until)
+        return [Tombstone(job, begin, end, runs, read_instant(at)) for begin, end, runs, at in rows]
+
+    def upkeep(self) -> SqliteUpkeep:
+        from ranonce.stores.sqlite_upkeep import SqliteUpkeep
+
+        return SqliteUpkeep(self)
+
+    # --- for the modules beside this one ---
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection of this store's thread."""
+        return self._db
+
+    def transaction(self) -> _Transaction:
+        """Return a write transaction, taken in line: committed after its block, or abandoned."""
+        return _Transaction(self)
+
+    def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement that only reads."""
         try:
-            return self._db.execute(SQL[statement], values).fetchall()
+            return self._db.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
+
+    def _all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        return self.ask(SQL[statement], *values)
 
     def reopen(self, wait_seconds: float) -> Self:
         other = type(self)(self.path, wait_seconds=wait_seconds)

@@ -6,7 +6,7 @@ SELECT id, created_at, epoch, volatile FROM ledger WHERE one = 1;
 
 -- name: create
 -- Give the new ledger its identity.
-INSERT INTO ledger (one, id, created_at, epoch, volatile) VALUES (1, ?, ?, 1, ?);
+INSERT INTO ledger (one, id, created_at, epoch, volatile, pruned_seq) VALUES (1, ?, ?, ?, ?, 0);
 
 -- name: run_of_job
 -- The job's version, the number of its schedules, and the newest state of one of its runs (NULLs if it has none).
@@ -229,3 +229,11 @@ FROM events WHERE seq = ?;
 -- name: output
 -- What was kept of a child's output.
 SELECT output FROM events WHERE seq = ?;
+
+-- name: tombstone_before
+-- The last span of pruned windows that begins at or before an instant.
+SELECT until FROM tombstones WHERE job = ? AND since <= ? ORDER BY since DESC LIMIT 1;
+
+-- name: tombstones
+-- The spans of pruned windows that reach into [since, until).
+SELECT since, until, runs, pruned_at FROM tombstones WHERE job = ? AND until > ? AND since < ? ORDER BY since;

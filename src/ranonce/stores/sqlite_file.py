@@ -10,7 +10,7 @@ from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavai
 from ranonce.stores.statements import load
 
 APPLICATION_ID = 0x72616E6F  # "rano", in the file's header: whose file this is
-FORMAT = 1  # of the tables, in the header's user_version
+FORMAT = 2  # of the tables, in the header's user_version
 SQL = load("sqlite.sql")
 
 LOST = "Nothing was run. Put the ledger back (restore it from a backup); a new ledger would run finished windows again."

@@ -27,6 +27,7 @@ def text_of(instant: float | None) -> str | None:
 
 
 def instant_of(text: str | None) -> float | None:
+    """Read an instant that may be absent."""
     return None if text is None else read_instant(text)
 
 
@@ -39,6 +40,7 @@ def read_instant(text: str) -> float:
 
 
 def read_data(text: str) -> dict[str, Any]:
+    """Read an event's data."""
     try:
         data = json.loads(text)
     except (ValueError, TypeError) as error:
@@ -49,6 +51,7 @@ def read_data(text: str) -> dict[str, Any]:
 
 
 def damaged(cell: object) -> NotThisLedger:
+    """Return the error for a cell that nobody could have written."""
     return NotThisLedger(f"the ledger is damaged: it has {shown(cell)} where that cannot be.", LOST)
 
 
@@ -67,6 +70,7 @@ def _listed(first: int, step: int, count: int) -> str:
 
 
 def run_of(row: Sequence[Any]) -> Run:
+    """Return the run of a row."""
     job, window, digest, start, end, status, generation, attempt, owner, failures, schedule, trigger = row[:12]
     started, version, fingerprint, finished, resume, reason, code, late, reconciling, granted = row[12:]
     if status not in STATES or not 0 < attempt < MOST_ATTEMPTS:
@@ -96,6 +100,7 @@ def run_of(row: Sequence[Any]) -> Run:
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
+    """Return the row of a run."""
     key = run.key
     return (
         key.job,
@@ -124,6 +129,7 @@ def run_row(run: Run) -> tuple[Any, ...]:
 
 
 def verdict_row(run: Run) -> tuple[Any, ...]:
+    """Return what a verdict changes, and where."""
     key = run.key
     outcome = (run.status, run.failures, text_of(run.finished_at), text_of(run.resume_at), run.reason, run.exit)
     flags = (int(run.late), int(run.reconciling), int(run.granted))
@@ -131,6 +137,7 @@ def verdict_row(run: Run) -> tuple[Any, ...]:
 
 
 def lease_row(key: RunKey, window_start: int, lease: Lease) -> tuple[Any, ...]:
+    """Return the row of a lease."""
     place = (key.job, window_start, key.window, key.input)
     clock = (lease.domain, lease.expires, lease.seconds)
     return (
@@ -146,32 +153,39 @@ def lease_row(key: RunKey, window_start: int, lease: Lease) -> tuple[Any, ...]:
 
 
 def held_of(job: str, row: tuple[Any, ...]) -> Held:
+    """Return the claim of a row."""
     return Held(RunKey(job, row[0], row[1]), row[2], Lease(*row[3:]))
 
 
 def gate_of(row: tuple[Any, ...]) -> Gate:
+    """Return the gate of a row."""
     return Gate(row[0], read_instant(row[1]), row[2], row[3], read_instant(row[4]))
 
 
 def gate_row(gate: Gate) -> tuple[Any, ...]:
+    """Return the row of a gate."""
     return (gate.name, text_of(gate.until), gate.reason, gate.job, text_of(gate.closed_at))
 
 
 def schedule_of(row: tuple[Any, ...]) -> ScheduleVersion:
+    """Return the schedule version of a row."""
     number, every, tz, dialect, offset, valid_from, recorded_at = row
     return ScheduleVersion(number, every, tz, dialect, offset, valid_from, read_instant(recorded_at))
 
 
 def schedule_row(job: str, version: ScheduleVersion) -> tuple[Any, ...]:
+    """Return the row of a schedule version."""
     rule = (version.every, version.tz, version.dialect, version.offset)
     return (job, version.number, *rule, version.valid_from, text_of(version.recorded_at))
 
 
 def job_of(row: tuple[Any, ...]) -> Job:
+    """Return the job of a row."""
     return Job(row[0], row[1], read_instant(row[2]), row[3], row[4])
 
 
 def event_of(row: tuple[Any, ...]) -> Event:
+    """Return the event of a row, without its output."""
     at, job, window, digest, start, event, attempt, generation, reason, owner, trigger, version, host, data, seq = row
     return Event(
         read_instant(at),

@@ -7,7 +7,16 @@ CREATE TABLE ledger (
     id         TEXT NOT NULL,
     created_at TEXT NOT NULL,
     epoch      INTEGER NOT NULL,   -- rises with each accepted loss
-    volatile   TEXT                -- why a place that may be lost was accepted, if it was
+    volatile   TEXT,               -- why a place that may be lost was accepted, if it was
+    pruned_seq INTEGER NOT NULL DEFAULT 0   -- events up to this number may have been pruned
+) STRICT;
+
+-- Every loss that was accepted, and by whom.
+CREATE TABLE epochs (
+    epoch       INTEGER PRIMARY KEY NOT NULL,
+    began_at    TEXT NOT NULL,
+    reason      TEXT NOT NULL,
+    accepted_by TEXT NOT NULL
 ) STRICT;
 
 -- Every job the ledger has heard of. `version` moves with each state change of any of its runs.
@@ -107,6 +116,20 @@ CREATE TABLE events (
 CREATE INDEX events_of_window ON events (job, window_start);
 CREATE INDEX events_notable ON events (job, window_start) WHERE event NOT IN ('start', 'done');
 
+-- What stands where finished windows were pruned: every window that starts in [since, until) has had its run, or still
+-- has its row. A window in such a span is never claimable again.
+CREATE TABLE tombstones (
+    job       TEXT NOT NULL,
+    since     INTEGER NOT NULL,
+    until     INTEGER NOT NULL CHECK (until > since),
+    runs      INTEGER NOT NULL,
+    pruned_at TEXT NOT NULL,
+    PRIMARY KEY (job, since)
+) STRICT, WITHOUT ROWID;
+
+-- The one door through which events leave: a job stands here only inside the transaction that prunes it.
+CREATE TABLE pruning (job TEXT PRIMARY KEY NOT NULL) STRICT, WITHOUT ROWID;
+
 -- A resource shared by jobs, closed until an instant.
 CREATE TABLE gates (
     name  TEXT PRIMARY KEY NOT NULL,
@@ -119,6 +142,7 @@ CREATE TABLE gates (
 CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events
     BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
 CREATE TRIGGER events_are_not_removed BEFORE DELETE ON events
+    WHEN NOT EXISTS (SELECT 1 FROM pruning WHERE job = OLD.job)
     BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
 -- INSERT OR REPLACE fires no delete trigger, so it is refused where it would replace.
 CREATE TRIGGER events_are_not_replaced BEFORE INSERT ON events

@@ -1,0 +1,188 @@
+"""The upkeep of a SQLite ledger: prune it, go through all of it, copy it while jobs run, accept a loss.
+
+Apart from the store itself, since no plain run needs any of this.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+
+from ranonce.errors import StoreUnavailable, UsageError
+from ranonce.failpoints import failpoint
+from ranonce.lifecycle import prunable
+from ranonce.stores.base import FIRST, Epoch, Place, Pruned
+from ranonce.stores.sqlite_create import sync_folder
+from ranonce.stores.sqlite_file import quoted, translated
+from ranonce.stores.sqlite_rows import event_of, read_instant, run_of, text_of
+from ranonce.stores.statements import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ranonce.lifecycle import Event, Retention, Run
+    from ranonce.stores.sqlite import SqliteStore
+
+SQL = load("sqlite_upkeep.sql")
+
+#: Lines of what an integrity check found that a person is shown.
+PROBLEMS_SHOWN = 20
+#: Pages that a backup copies before it lets others at the disk.
+BACKUP_PAGES = 1000
+FAR = 1 << 62
+
+
+class SqliteUpkeep:
+    """The upkeep of one open ledger file."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._db = store.connection
+
+    # --- prune ---
+
+    def pruned_seq(self) -> int:
+        return int(self._store.ask(SQL["pruned_seq"])[0][0])
+
+    def prune(self, job: str, keep: Retention, *, after: Place = FIRST, limit: int = 500) -> Pruned:
+        with self._store.transaction():
+            db = self._db
+            before = int(min(max(keep.done_before, keep.failed_before), FAR))
+            rows = db.execute(SQL["runs_from"], (job, *after.as_dict().values(), before, limit)).fetchall()
+            runs = [run_of(row) for row in rows]
+            spared = self._spared(job)
+            going = [run for run in runs if run.window_start not in spared and prunable(run, keep)]
+            end = runs[-1].window_start if len(runs) == limit else before
+            db.execute(SQL["open_door"], (job,))
+            gone = [seq for run in going for seq in self._drop(run)]
+            failpoint("prune:after-runs")
+            for since, until, count in spans(going):
+                self._put_tombstone(job, since, until, count)
+            loose = (job, after.window_start, end, text_of(keep.done_before))
+            gone += [seq for (seq,) in db.execute(SQL["drop_loose_events"], loose)]
+            db.execute(SQL["shut_door"])
+            db.execute(SQL["forgotten"], (max(gone, default=0),))
+            if going:
+                db.execute(SQL["job_changed"], (job,))
+            failpoint("prune:before-commit")
+        failpoint("prune:after-commit")
+        last = runs[-1] if len(runs) == limit else None
+        upto = Place(last.window_start, last.key.window, last.key.input) if last else None
+        return Pruned(len(going), len(gone), upto)
+
+    def _spared(self, job: str) -> set[int]:
+        newest, done = self._store.latest(job, 1), self._store.last_done(job, FAR)
+        return {run.window_start for run in (*newest, *([done] if done else []))}
+
+    def _drop(self, run: Run) -> list[int]:
+        place = (run.key.job, run.window_start, run.key.window, run.key.input)
+        self._db.execute(SQL["drop_run"], place)
+        return [seq for (seq,) in self._db.execute(SQL["drop_events"], place)]
+
+    def _put_tombstone(self, job: str, since: int, until: int, count: int) -> None:
+        """Note a span as pruned; one span where it touches others."""
+        for other_since, other_until, other_count in self._db.execute(SQL["touching"], (job, since, until)).fetchall():
+            since, until, count = min(since, other_since), max(until, other_until), count + other_count
+            self._db.execute(SQL["drop_tombstone"], (job, other_since))
+        self._db.execute(SQL["put_tombstone"], (job, since, until, count, text_of(time.time())))
+
+    # --- all of it ---
+
+    def problems(self, *, deep: bool) -> list[str]:
+        """Return what SQLite's own check finds. Source: sqlite.org/pragma.html#pragma_integrity_check."""
+        check = "integrity_check" if deep else "quick_check"
+        lines = [str(row[0]) for row in self._store.ask(f"PRAGMA {check}({PROBLEMS_SHOWN})")]
+        return [] if lines == ["ok"] else [line for text in lines for line in text.split("\n") if line.strip("* ")]
+
+    def all_runs(self) -> Iterator[Run]:
+        return map(run_of, self._rows("all_runs"))
+
+    def all_events(self) -> Iterator[Event]:
+        return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows("all_events"))
+
+    def events_by_window(self) -> Iterator[Event]:
+        return map(event_of, self._rows("events_by_window"))
+
+    def _rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._db.execute(SQL[statement])
+        except sqlite3.Error as error:
+            raise translated(error, self._store.path) from error
+
+    # --- losses ---
+
+    def epochs(self) -> list[Epoch]:
+        return [Epoch(row[0], read_instant(row[1]), *row[2:]) for row in self._store.ask(SQL["epochs"])]
+
+    def accept_loss(self, reason: str, by: str) -> Epoch:
+        with self._store.transaction():
+            now = round(time.time(), 3)
+            number = self._db.execute(SQL["new_epoch"]).fetchone()[0]
+            self._db.execute(SQL["add_epoch"], (number, text_of(now), reason, by))
+        return Epoch(number, now, reason, by)
+
+    # --- backup ---
+
+    def backup(self, path: str) -> int:
+        """Copy the ledger to a new private file while jobs run; return the number of its last event.
+
+        The copy is one consistent state, checked, synced, and only then given its name. Raises UsageError where
+        something stands at the path, StoreUnavailable where it cannot be written. Source: sqlite.org/backup.html.
+        """
+        building = f"{path}.{os.getpid()}.part"
+        try:
+            os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            try:
+                last = self._copy(building)
+                os.link(building, path)
+            finally:
+                for leftover in (building, building + "-wal", building + "-shm", building + "-journal"):
+                    if os.path.lexists(leftover):
+                        os.unlink(leftover)
+            sync_folder(os.path.dirname(os.path.abspath(path)))
+        except FileExistsError as error:
+            raise UsageError(f"{path!r} exists already.", "Nothing was written; name a new file.") from error
+        except OSError as error:
+            raise StoreUnavailable(f"no backup could be written to {path!r}: {error.strerror}.", "") from error
+        return last
+
+    def _copy(self, building: str) -> int:
+        copy = sqlite3.connect(f"file:{quoted(building)}?mode=rw", uri=True, isolation_level=None)
+        try:
+            self._db.execute("BEGIN")  # one state, however long the copying takes
+            try:
+                self._db.backup(copy, pages=BACKUP_PAGES)
+            finally:
+                self._db.execute("COMMIT")
+            found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if found != "ok":
+                raise StoreUnavailable(f"the ledger {self._store.path!r} is damaged: {found}.", "See: ranonce doctor")
+            return int(copy.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+        except sqlite3.Error as error:
+            raise translated(error, self._store.path) from error
+        finally:
+            copy.close()
+            _sync(building)
+
+
+def spans(runs: list[Run]) -> list[tuple[int, int, int]]:
+    """Return spans (since, until, count) of windows that follow each other without a gap."""
+    found: list[tuple[int, int, int]] = []
+    for run in runs:
+        if found and found[-1][0] <= run.window_start <= found[-1][1]:
+            since, until, count = found.pop()
+            found.append((since, max(until, run.window_end), count + 1))
+        else:
+            found.append((run.window_start, run.window_end, 1))
+    return found
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
