@@ -34,6 +34,8 @@ from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ranonce.jobspec import JobSpec
     from ranonce.ledger import OpenLedger
     from ranonce.lifecycle import Claim, Refusal, RunKey
@@ -94,6 +96,81 @@ class Terms(Record):
             warnings=tuple(self.ledger.warnings) or None,
         )
 
+    def outcome(self, order: Order, claim: Claim, verdict: Verdict, status: int, event: str | None = None) -> Receipt:
+        """Return the receipt of an attempt that has ended; `event` where it is not the outcome itself."""
+        return self.receipt(order, event or verdict.outcome, status).replace(
+            attempt=claim.attempt,
+            generation=claim.generation,
+            started_at=claim.started_at,
+            finished_at=verdict.at,
+            seconds=round(verdict.at - claim.started_at, 3),
+            reason=verdict.reason,
+            until=verdict.resume_at,
+            child_exit=verdict.exit,
+            child_signal=verdict.data.get("signal"),
+            checks=tuple(verdict.data.get("checks", ())) or None,
+            leftovers=tuple(verdict.data.get("leftovers", ())) or None,
+        )
+
+    def lost(self, order: Order, claim: Claim, verdict: Verdict, refusal: Refusal) -> Receipt:
+        """Return the receipt of an attempt whose verdict was refused: another has the run."""
+        return self.outcome(order, claim, verdict, EX_CLAIM_LOST, "lost").replace(
+            reason=refusal.reason, sentence=refusal.sentence, holder=refusal.holder
+        )
+
+    def not_recorded(self, order: Order, claim: Claim, verdict: Verdict, error: OutcomeNotRecorded) -> Receipt:
+        """Return the receipt of an attempt whose verdict waits on this host."""
+        return self.outcome(order, claim, verdict, EX_NOT_RECORDED).replace(reason=error.code, sentence=str(error))
+
+
+class Won(Record):
+    """A claim that was won, the locked file that shows on this host that its attempt works, and the boot-clock instant
+    before the claim was sent."""
+
+    claim: Claim
+    file: AttemptFile | None
+    at: float
+
+    def heartbeat(
+        self, renew: Callable[[], Refusal | None], stop: Callable[[str], None], *, grace: float, store_url: str
+    ) -> Heartbeat:
+        """Return what keeps the claim; it has yet to be started."""
+        return Heartbeat(
+            renew,
+            stop,
+            lease_seconds=self.claim.lease_seconds,
+            grace_seconds=grace,
+            # The lock of a local ledger proves to everybody who could claim that this attempt lives.
+            fence=self.file is None or sqlite_path(store_url) is None,
+            claimed_at=self.at,
+        )
+
+    def settle(self, ledger: OpenLedger, verdict: Verdict) -> Refusal | None:
+        """Record the verdict; a refusal means that another attempt has the run.
+
+        Raises OutcomeNotRecorded: then the attempt's file stays, since it holds the outcome, and the next invocation
+        on this host records it.
+        """
+        try:
+            refusal = ledger.finish_or_keep(self.claim, verdict, self._keep if self.file else None)
+        except OutcomeNotRecorded:
+            if self.file is not None:
+                self.file.release()
+            raise
+        failpoint("finish:committed")
+        self.give_back()
+        failpoint("finish:file-removed")
+        return refusal
+
+    def give_back(self) -> None:
+        """Let go of the attempt's lock: the ledger has its story."""
+        if self.file is not None:
+            self.file.remove()
+
+    def _keep(self, text: str, sync: bool) -> None:
+        assert self.file is not None
+        self.file.write_outcome(text, sync=sync)
+
 
 class _NotStarted(Exception):
     """The child was forked, and could not be let go: it has ended without having done anything."""
@@ -116,22 +193,17 @@ def _stop_of(text: str, job: str) -> _Stop:
 class Attempt:
     """One claim that was won, until its verdict."""
 
-    def __init__(self, terms: Terms, order: Order, claim: Claim, file: AttemptFile | None, claimed_at: float) -> None:
+    def __init__(self, terms: Terms, order: Order, won: Won) -> None:
         self.terms = terms
         self.spec = terms.spec
         self.ledger = terms.ledger
         self.order = order
-        self.claim = claim
-        self.file = file
+        self.won = won
+        self.claim = won.claim
+        self.file = won.file
         self.began = time.time()
-        self.heartbeat = Heartbeat(
-            self._renew,
-            terms.signals.interrupt,
-            lease_seconds=claim.lease_seconds,
-            grace_seconds=self.spec.grace_kill,
-            # The lock of a local ledger proves to everybody who could claim that this attempt lives.
-            fence=file is None or sqlite_path(terms.store_url) is None,
-            claimed_at=claimed_at,
+        self.heartbeat = won.heartbeat(
+            self._renew, terms.signals.interrupt, grace=self.spec.grace_kill, store_url=terms.store_url
         )
         self._renewing: list[OpenLedger] = []
 
@@ -267,7 +339,7 @@ class Attempt:
             return verdict(FAILED, "signal"), 128 + ending.signal, ending.signal
         if ending.exit != 0:
             assert ending.exit is not None
-            return verdict(FAILED), self._status(ending.exit), None
+            return verdict(FAILED), ending.exit if self.terms.raw_exit else passed_on(ending.exit), None
         try:
             broken = self._broken_checks(data)
         except (RanonceError, OSError) as error:  # whatever goes wrong here, the command has ended and has a verdict
@@ -291,11 +363,6 @@ class Attempt:
         if ending.exit in self.spec.stop_exit_codes:
             return _Stop(f"exit {ending.exit}", None, ())
         return None
-
-    def _status(self, code: int) -> int:
-        """The command's own status; one that `ranonce` uses itself becomes 1, so that nobody mistakes it."""
-        ours = code in EXIT_STATUSES or code > 128
-        return 1 if ours and not self.terms.raw_exit else code
 
     def _broken_checks(self, data: dict[str, object]) -> list[str]:
         if not self.spec.checks:
@@ -329,44 +396,20 @@ class Attempt:
     # --- finish ---
 
     def _record(self, verdict: Verdict, status: int, signum: int | None) -> Result:
-        keep = self._keep if self.file else None
         try:
-            refusal = self.ledger.finish_or_keep(self.claim, verdict, keep)
+            refusal = self.won.settle(self.ledger, verdict)
         except OutcomeNotRecorded as error:
-            # The attempt's file stays: it holds the outcome, and the next invocation on this host records it.
-            if self.file is not None:
-                self.file.release()
-            receipt = self._receipt(verdict, verdict.outcome, EX_NOT_RECORDED)
-            return Result(EX_NOT_RECORDED, None, receipt.replace(reason=error.code, sentence=str(error)))
-        failpoint("finish:committed")
-        if self.file is not None:
-            self.file.remove()
-        failpoint("finish:file-removed")
+            receipt = self.terms.not_recorded(self.order, self.claim, verdict, error)
+            return Result(EX_NOT_RECORDED, None, receipt)
         if refusal is not None:
-            receipt = self._receipt(verdict, "lost", EX_CLAIM_LOST).replace(
-                reason=refusal.reason, sentence=refusal.sentence, holder=refusal.holder
-            )
-            return Result(EX_CLAIM_LOST, None, receipt)
-        return Result(status, signum, self._receipt(verdict, verdict.outcome, status))
+            return Result(EX_CLAIM_LOST, None, self.terms.lost(self.order, self.claim, verdict, refusal))
+        return Result(status, signum, self.terms.outcome(self.order, self.claim, verdict, status))
 
-    def _keep(self, text: str, sync: bool) -> None:
-        assert self.file is not None
-        self.file.write_outcome(text, sync=sync)
 
-    def _receipt(self, verdict: Verdict, event: str, status: int) -> Receipt:
-        return self.terms.receipt(self.order, event, status).replace(
-            attempt=self.claim.attempt,
-            generation=self.claim.generation,
-            started_at=self.claim.started_at,
-            finished_at=verdict.at,
-            seconds=round(verdict.at - self.claim.started_at, 3),
-            reason=verdict.reason,
-            until=verdict.resume_at,
-            child_exit=verdict.exit,
-            child_signal=verdict.data.get("signal"),
-            checks=tuple(verdict.data.get("checks", ())) or None,
-            leftovers=tuple(verdict.data.get("leftovers", ())) or None,
-        )
+def passed_on(code: int) -> int:
+    """Return the status of a job that ended with `code`: one that `ranonce` uses itself becomes 1, so that nobody
+    mistakes it."""
+    return 1 if code in EXIT_STATUSES or code > 128 else code
 
 
 def _both_ends(kept: Kept) -> bytes | None:

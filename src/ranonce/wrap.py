@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ranonce.attempt import Attempt, Order, Result, Terms
+from ranonce.attempt import Attempt, Order, Result, Terms, Won
 from ranonce.errors import (
     EX_DONE,
     EX_PERSON_NEEDED,
@@ -20,6 +20,10 @@ from ranonce.errors import (
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Ask, Policy, Refusal
 from ranonce.liveness import AttemptFile, boot_clock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ranonce.ledger import OpenLedger
 
 #: Exit status of a refused claim. `done` and `pruned` are success: the window's work is not to be done again.
 REFUSED = {
@@ -41,39 +45,45 @@ REFUSED = {
 
 def work(terms: Terms, order: Order) -> Result:
     """Claim the window and, if it is won, do its work. Every way out has a receipt."""
-    ledger, owner = terms.ledger, os.urandom(16).hex()
+    terms.signals.new_attempt()
+    try:
+        answer = take(terms.ledger, ask_of(terms, order))
+    except StoreUnavailable as error:
+        return unavailable(terms, order, error)
+    if isinstance(answer, Refusal):
+        return refused(terms, order, answer)
+    failpoint("run:claimed")
+    return Attempt(terms, order, answer).carry_out()
+
+
+def take(ledger: OpenLedger, ask: Ask) -> Won | Refusal:
+    """Claim a run under the lock of a new attempt, or learn why not. Raises what `OpenLedger.claim` raises."""
     attempt: list[AttemptFile] = []
 
     def lock() -> None:
         if ledger.folder is not None and not attempt:
-            attempt.append(AttemptFile.create(ledger.folder, owner, ledger.host))
+            attempt.append(AttemptFile.create(ledger.folder, ask.owner, ledger.host))
             failpoint("run:lock-taken")
 
-    terms.signals.new_attempt()
     claimed_at = boot_clock()
+    won = False
     try:
-        answer = ledger.claim(_ask(terms, order, owner), before_start=lock)
-    except StoreUnavailable as error:
-        _give_back(attempt)
-        receipt = terms.receipt(order, "unavailable", EX_STORE_UNAVAILABLE)
-        return Result(EX_STORE_UNAVAILABLE, None, receipt.replace(reason=error.code, sentence=str(error)))
-    except BaseException:
-        _give_back(attempt)
-        raise
-    if isinstance(answer, Refusal):
-        _give_back(attempt)
-        return _refused(terms, order, answer)
-    failpoint("run:claimed")
-    return Attempt(terms, order, answer, attempt[0] if attempt else None, claimed_at).carry_out()
+        answer = ledger.claim(ask, before_start=lock)
+        won = not isinstance(answer, Refusal)
+    finally:
+        if attempt and not won:
+            attempt[0].remove()
+    return answer if isinstance(answer, Refusal) else Won(answer, attempt[0] if attempt else None, claimed_at)
 
 
-def _ask(terms: Terms, order: Order, owner: str) -> Ask:
+def ask_of(terms: Terms, order: Order) -> Ask:
+    """Return what is asked of the ledger for an order, under a new owner id."""
     spec, ledger = terms.spec, terms.ledger
     return Ask(
         key=order.key,
         window=order.window,
         schedule=order.schedule,
-        owner=owner,
+        owner=os.urandom(16).hex(),
         lease_seconds=spec.lease,
         now=order.now,
         served_from=order.served_from,
@@ -90,7 +100,14 @@ def _ask(terms: Terms, order: Order, owner: str) -> Ask:
     )
 
 
-def _refused(terms: Terms, order: Order, refusal: Refusal) -> Result:
+def unavailable(terms: Terms, order: Order, error: StoreUnavailable) -> Result:
+    """Return the result of an order whose claim got no answer in time: nothing was started."""
+    receipt = terms.receipt(order, "unavailable", EX_STORE_UNAVAILABLE)
+    return Result(EX_STORE_UNAVAILABLE, None, receipt.replace(reason=error.code, sentence=str(error)))
+
+
+def refused(terms: Terms, order: Order, refusal: Refusal) -> Result:
+    """Return the result of an order whose claim was refused."""
     status = REFUSED[refusal.reason]
     if status == EX_TRY_LATER:
         status = terms.spec.busy_exit
@@ -101,8 +118,3 @@ def _refused(terms: Terms, order: Order, refusal: Refusal) -> Result:
         reason=refusal.reason, sentence=sentence, holder=refusal.holder, until=refusal.until
     )
     return Result(status, None, receipt)
-
-
-def _give_back(attempt: list[AttemptFile]) -> None:
-    for file in attempt:
-        file.remove()
