@@ -117,7 +117,7 @@ class SqliteStore:
         db = self._db
         job = key.job
         try:
-            db.execute("BEGIN")
+            self._begin_reading()
             try:
                 found = db.execute(SQL["run_of_job"], (window_start, key.window, key.input, job)).fetchone()
                 version, count, *columns = found or (-1, 0, None)
@@ -127,7 +127,7 @@ class SqliteStore:
                 gates = db.execute(SQL["gates"]).fetchall()
                 pruned = run is None and self._pruned(job, window_start)
             finally:
-                db.execute("COMMIT")
+                self._end_reading()
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
         own, rivals = None, []
@@ -149,6 +149,12 @@ class SqliteStore:
             now=boot_clock(),
             wall=time.time(),
         )
+
+    def _begin_reading(self) -> None:
+        self._db.execute("BEGIN")
+
+    def _end_reading(self) -> None:
+        self._db.execute("COMMIT")
 
     def _schedules_known(self, job: str, count: int) -> tuple[ScheduleVersion, ...]:
         """Return the versions of a schedule, read again only if their number has changed: they are never rewritten."""
@@ -349,6 +355,15 @@ class SqliteStore:
         from ranonce.stores.sqlite_upkeep import SqliteUpkeep
 
         return SqliteUpkeep(self)
+
+    def inside(self, connection: sqlite3.Connection) -> SqliteStore:
+        """Return this store as the caller's open transaction sees it: what it commits becomes part of that one.
+
+        Raises UsageError for anything but a transaction on the ledger's own file.
+        """
+        from ranonce.stores.sqlite_inside import InsideStore
+
+        return InsideStore(self, connection)
 
     # --- for the modules beside this one ---
 

@@ -1,0 +1,127 @@
+"""A SQLite ledger seen through its caller's own transaction: what is written here becomes part of it, all or none.
+
+Only the ledger's own file will do. In WAL mode a transaction over two files is not atomic, so an attached one is
+refused, and a connection that does not wait for the disk would promise more than it keeps.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from ranonce.errors import StoreUnavailable, UsageError
+from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite_file import translated
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+FULL = 2  # of PRAGMA synchronous: a commit waits for the disk
+_BEGIN = "Begin it with BEGIN IMMEDIATE, on a connection to the ledger's own file, and commit it afterwards."
+
+
+class CallersConnection:
+    """The caller's connection, whose ways to make rows do not matter here."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Execute one statement in a cursor of its own."""
+        cursor = sqlite3.Cursor(self._connection)
+        cursor.row_factory = None
+        return cursor.execute(statement, values)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the caller's transaction is open."""
+        return self._connection.in_transaction
+
+
+class InsideStore(SqliteStore):
+    """The store of an open ledger as its caller's transaction sees it. It begins nothing and commits nothing."""
+
+    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
+        _usable(store, connection)
+        self.__dict__.update(store.__dict__)
+        self._schedules = {}
+        self._db = CallersConnection(connection)  # type: ignore[assignment]  # all of it that is used here
+
+    def transaction(self) -> _Savepoint:  # type: ignore[override]
+        """Return a savepoint of the caller's transaction: released after its block, rolled back if abandoned."""
+        return _Savepoint(self)
+
+    def _begin_reading(self) -> None:
+        """Read in the caller's transaction."""
+
+    def _end_reading(self) -> None:
+        """Leave it open."""
+
+
+class _Savepoint:
+    def __init__(self, store: InsideStore) -> None:
+        self._store = store
+        self._db = store._db
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Write nothing after all."""
+        self._abandoned = True
+
+    def __enter__(self) -> Self:
+        self._store.same_file()
+        self._db.execute("SAVEPOINT ranonce")
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        try:
+            if (kind is not None or self._abandoned) and self._db.in_transaction:
+                self._db.execute("ROLLBACK TO ranonce")
+            if self._db.in_transaction:  # a full disk has ended it already
+                self._db.execute("RELEASE ranonce")
+        except sqlite3.Error as failed:
+            error = error or failed
+        if isinstance(error, sqlite3.Error):
+            raise _said(error, self._store.path) from error
+
+
+def _said(error: sqlite3.Error, path: str) -> Exception:
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+        return UsageError("the transaction has read before it wrote, and another was faster.", _BEGIN)
+    return translated(error, path)
+
+
+def _usable(store: SqliteStore, connection: sqlite3.Connection) -> None:
+    """Raise UsageError for anything but an open transaction on the ledger's own file that will be durable."""
+    if not isinstance(connection, sqlite3.Connection):
+        raise UsageError(f"{type(connection).__name__!r} is not a connection of sqlite3.", _BEGIN)
+    if not connection.in_transaction:
+        raise UsageError("the connection is not in a transaction, so nothing could be finished with it.", _BEGIN)
+    if connection.text_factory is not str:
+        raise UsageError("the connection has a text_factory of its own.", "Use one that returns text as str.")
+    ask = CallersConnection(connection).execute
+    try:
+        files = {name: path for _, name, path in ask("PRAGMA database_list").fetchall() if name != "temp"}
+        durable = ask("PRAGMA synchronous").fetchone()[0] >= FULL
+    except sqlite3.ProgrammingError as error:  # closed, or another thread's
+        raise UsageError(f"the connection cannot be used here: {error}.", _BEGIN) from error
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"the connection cannot be used: {error}.", "Nothing was recorded.") from error
+    if not _same(files["main"], store.path):
+        raise UsageError(
+            f"the connection is to {files['main'] or 'no file'!r}, and the ledger is {store.path!r}.",
+            "One transaction has one file: keep the effect's tables in the ledger's file.",
+        )
+    if len(files) > 1:
+        attached = ", ".join(sorted(files.keys() - {"main"}))
+        raise UsageError(f"the connection has attached {attached}.", "A transaction over two files is not atomic.")
+    if not durable:
+        raise UsageError("the connection does not wait for the disk.", "Set PRAGMA synchronous = FULL before BEGIN.")
+
+
+def _same(path: str, other: str) -> bool:
+    try:
+        return bool(path) and os.path.samefile(path, other)
+    except OSError:
+        return False
