@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ranonce.calendars import NEVER
 from ranonce.errors import UsageError
 from ranonce.expectation import Expectation, schedule_of, version_at
 from ranonce.findings import Finding, counts
@@ -108,9 +109,9 @@ def _holder_alive(run: Run, claims: Iterable[Claimed], moment: Moment) -> bool:
 def _next(job: Job, moment: Moment, latest: Run | None) -> tuple[str | None, float | None]:
     """Return the next window that may still run in time, and when it is missing."""
     version = version_at(job.versions, int(moment.now))
-    if version is None:
+    schedule = schedule_of(version) if version else None
+    if version is None or schedule is None or schedule.every == NEVER:
         return None, None
-    schedule = schedule_of(version)
     window = schedule.shift(schedule.window_at(moment.now), version.offset)
     taken = latest is not None and latest.window_start >= window.start
     if taken or due(schedule, window, version.offset, job.late_after) <= moment.now:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 HOUR = 3600
 WEEK = 7 * DAY
 MONDAY = 4 * DAY  # 1970-01-05
+#: The rule of a job that was removed: it has no windows, so none is expected, and none can be claimed.
+NEVER = "never"
 
 
 class Calendar:
@@ -39,6 +41,8 @@ class Calendar:
         """Return the beginnings in [since, until), in local seconds, ascending."""
         since, until = max(since, FIRST_INSTANT), min(until, INSTANTS_END)
         if since >= until:
+            return range(0)
+        if self.text == NEVER:
             return range(0)
         if self.text == "month":
             return _months(since, until)
@@ -65,6 +69,8 @@ class Calendar:
 
         Not strict: the caller prints the key of the window it finds and compares.
         """
+        if self.text == NEVER:
+            raise ValueError(key)
         if self.text == "week":
             day = date.fromisocalendar(int(key[:4]), int(key[6:]), 1)
         else:
@@ -103,4 +109,5 @@ CALENDARS = {
     "day": Calendar("day", "0 0 * * *"),
     "week": Calendar("week", "0 0 * * 1"),
     "month": Calendar("month", "0 0 1 * *"),
+    NEVER: Calendar(NEVER, ""),
 }

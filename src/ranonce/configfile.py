@@ -77,6 +77,19 @@ def write_job(path: str, name: str, settings: Mapping[str, object], environ: Map
     edit(path, change, environ)
 
 
+def drop_job(path: str, name: str, environ: Mapping[str, str]) -> None:
+    """Take one job out of the file; all else stays as it is. Raises ConfigError."""
+
+    def change(tables: Any, _: Fit) -> None:
+        jobs = tables.get("jobs", {})
+        if name in jobs:
+            del jobs[name]
+        if "jobs" in tables and not jobs:
+            del tables["jobs"]
+
+    edit(path, change, environ)
+
+
 def toml_value(field: str, value: object) -> object:
     """Return the value of a setting as it is written in the file: times like "2h", tuples as lists."""
     if field in DURATIONS and isinstance(value, (int, float)):

@@ -155,10 +155,13 @@ def check_job(spec: JobSpec) -> JobSpec:
 
 def schedule_error(spec: JobSpec) -> tuple[str, RanonceError] | None:
     """Return which of every and tz makes the schedule unusable, and why; None where it can be used."""
+    from ranonce.calendars import NEVER
     from ranonce.windows import Schedule
 
     if spec.every is None:
         return None
+    if spec.declared and spec.every.strip().lower() == NEVER:
+        return "every", ConfigError("a job without windows is not declared.", f"Write: ranonce remove {spec.name}")
     try:
         Schedule(spec.every, spec.tz, spec.dialect)
     except RanonceError as error:

@@ -6,6 +6,7 @@ index, and whole runs only where there is something to compare.
 
 from __future__ import annotations
 
+from ranonce.calendars import NEVER
 from ranonce.doubles import ENDED, REPEATED
 from ranonce.errors import UsageError
 from ranonce.expectation import Expectation, schedule_of
@@ -91,6 +92,8 @@ class Survey:
             return since
         version = job.versions[-1]
         schedule = schedule_of(version)
+        if schedule.every == NEVER:
+            return since
         served_in = schedule.window_at(self.moment.now - job.late_after)
         if not schedule.is_cron:
             served_in = schedule.before(served_in)

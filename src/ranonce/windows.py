@@ -10,7 +10,7 @@ All instants are unix seconds.
 
 from __future__ import annotations
 
-from ranonce.calendars import CALENDARS, Calendar
+from ranonce.calendars import CALENDARS, NEVER, Calendar
 from ranonce.errors import ConfigError, UsageError
 from ranonce.record import Record
 from ranonce.timefmt import DAY, FIRST_INSTANT, INSTANTS_END, checked, format_instant, parse_instant, shown
@@ -110,6 +110,8 @@ class Schedule:
 
     def _tick_at(self, t: int) -> int:
         """Return the last tick at or before t."""
+        if self.every == NEVER:
+            raise UsageError("the job was removed, so it has no window now.", "Declare it again: ranonce add")
         for reach in _REACH:
             ticks = self._ticks(max(t - reach, FIRST_INSTANT), t + 1)
             if ticks:
@@ -175,6 +177,8 @@ class Schedule:
         start = self._start_near(key) if isinstance(key, str) and len(key) <= 40 else None
         if start is not None and self.key(start) == key and self._ticks(start, start + 1):
             return Window(key, start, self._tick_after(start))
+        if self.every == NEVER:
+            raise UsageError(f"{shown(key)} is not a window: the job was removed before.", "Declare it: ranonce add")
         zone = "" if self.tz == "UTC" else f" in {self.tz}"
         raise UsageError(f"{shown(key)} is not a window of {shown(self.every)}{zone}.", self._wanted(start))
 
@@ -210,6 +214,8 @@ class Schedule:
         For an hour, day, week or month: a scheduler set to fire when the window begins.
         """
         lo, hi = self._span(since, until)
+        if self.every == NEVER:
+            return []
         rule = _cron_rule(self._rule.cron) if isinstance(self._rule, Calendar) else self._rule
         if lo >= hi:
             return []

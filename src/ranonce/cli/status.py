@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ranonce import board
+from ranonce.calendars import NEVER
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command
@@ -96,7 +97,9 @@ def _windows(survey: Survey, name: str, spec: JobSpec | None, parsed: Parsed) ->
 def around(job: Job, now: float) -> Span:
     """Return the span of the last ten windows and the next two."""
     version = version_at(job.versions, int(now))
-    if version is None:
+    if version is not None and version.every == NEVER and len(job.versions) > 1:  # removed: its last windows
+        version, now = job.versions[-2], (version.valid_from or 0) - 1
+    if version is None or version.every == NEVER:
         return Span(int(now) - COUNTED_SECONDS, int(now) + 1)
     schedule = schedule_of(version)
     current = schedule.window_at(now)

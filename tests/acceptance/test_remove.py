@@ -1,0 +1,96 @@
+"""A job that is not to run any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import NOON, TODAY
+
+YESTERDAY = "2026-11-08"
+
+
+@pytest.fixture
+def removed(world):
+    """A daily job that ran yesterday and was removed today."""
+    world.ranonce("add", "job", "--every", "day", "--now", "2026-11-08T12:00:00Z", "--", "true")
+    world.ranonce("run", "job", "--now", "2026-11-08T12:00:00Z")
+    assert world.ranonce("remove", "job", "--now", NOON).exit == 0
+    return world
+
+
+def probe(world, since="2026-11-08T00:00:00Z"):
+    now = "2026-11-15T12:00:00Z"
+    return world.ranonce("probe", "--since", since, "--until", now, "--now", now)
+
+
+def test_nothing_is_expected_of_it_any_more(removed):
+    assert probe(removed).exit == 0
+    assert "[jobs" not in removed.config.read_text()
+
+
+def test_its_history_stays(removed):
+    assert removed.ranonce("show", "job", YESTERDAY).exit == 0
+    assert b"done" in removed.ranonce("status", "job").out
+
+
+def test_a_trigger_that_still_comes_runs_nothing(removed):
+    ran = removed.ranonce("run", "job", "--now", NOON)
+    assert ran.exit == 64
+    assert "was removed" in ran.err
+    ran = removed.ranonce("run", "job", "--every", "day", "--now", NOON, "--", "sh", "-c", "echo x >> $EFFECTS")
+    assert ran.exit == 78
+    assert not removed.effects_file.exists()
+
+
+def test_an_old_window_can_still_be_run_again(removed):
+    ran = removed.ranonce("rerun", "job", YESTERDAY, "--reason", "wrong figures", "--", "true")
+    assert ran.exit == 0
+
+
+def test_removing_it_twice_changes_nothing(removed):
+    again = removed.ranonce("remove", "job", "--json")
+    assert again.exit == 0
+    assert again.out == b'{"job": "job", "removed_from": "2026-11-09T00:00:00Z"}\n'
+
+
+def test_it_can_be_declared_again(removed):
+    removed.ranonce("add", "job", "--every", "day", "--now", "2026-11-12T12:00:00Z", "--", "true")
+    removed.ranonce("run", "job", "--now", "2026-11-12T12:00:00Z")
+    found = probe(removed)
+    assert found.exit == 1
+    assert b"missing job 2026-11-13" in found.out
+    assert b"2026-11-10" not in found.out
+
+
+def test_a_job_that_never_ran_can_be_removed(world):
+    world.ranonce("add", "job", "--every", "day", "--now", NOON, "--", "true")
+    assert world.ranonce("remove", "job", "--now", NOON).exit == 0
+    assert probe(world, NOON).exit == 0
+
+
+def test_a_job_that_stands_only_in_the_file_is_taken_out_of_it(world):
+    world.config.write_text(world.config.read_text() + '\n[jobs.other]\nevery = "day"\ncommand = ["true"]\n')
+    removed = world.ranonce("remove", "other")
+    assert (removed.exit, removed.out.startswith(b"Removed other.")) == (0, True)
+    assert "other" not in world.config.read_text()
+
+
+def test_a_job_nobody_knows_is_not_removed(world):
+    refused = world.ranonce("remove", "jub")
+    assert refused.exit == 64
+    assert "has a job 'jub'" in refused.sentence
+
+
+def test_never_is_no_schedule_to_declare(world):
+    refused = world.ranonce("add", "job", "--every", "never", "--", "true")
+    assert refused.exit == 64
+    assert "ranonce remove job" in refused.sentence
+
+
+def test_the_rule_of_a_removed_job_has_no_windows():
+    from ranonce.windows import Schedule
+
+    never = Schedule("never", "Europe/Berlin")
+    assert list(never.starts(0, 4_000_000_000)) == list(never.expected(0, 4_000_000_000)) == []
+    assert never.fires(0, 4_000_000_000) == never.windows(0, 4_000_000_000) == []
+    assert TODAY not in str(never)
