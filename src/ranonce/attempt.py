@@ -34,7 +34,8 @@ from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from ranonce.jobspec import JobSpec
     from ranonce.ledger import OpenLedger
@@ -50,7 +51,8 @@ RENEW_WAIT_SECONDS = 10.0
 
 class Order(Record):
     """One window to be worked on. `now` chooses and `served_from` is the tick it is meant to be worked on, both unix
-    seconds; `rerun_reason` asks for a new generation."""
+    seconds. `rerun_reason` asks for a new generation, `rerun_data` says who asked for it and how. `record_skip`: a
+    claim that is refused is recorded."""
 
     key: RunKey
     window: Window
@@ -60,6 +62,8 @@ class Order(Record):
     trigger: str
     chosen_by: str
     rerun_reason: str | None = None
+    rerun_data: Mapping[str, Any] = {}
+    record_skip: bool = True
 
 
 class Result(Record):
@@ -206,6 +210,7 @@ class Attempt:
             self._renew, terms.signals.interrupt, grace=self.spec.grace_kill, store_url=terms.store_url
         )
         self._renewing: list[OpenLedger] = []
+        self._resend: bool | None = None
 
     def carry_out(self) -> Result:
         """Do the work and record what became of it."""
@@ -267,7 +272,10 @@ class Attempt:
 
     def _environment(self) -> dict[str, str]:
         claim, environment = self.claim, dict(os.environ)
-        environment.pop("RANONCE_STORE", None)
+        for name in ("RANONCE_STORE", "RANONCE_RESEND"):  # of another run that this one was started by
+            environment.pop(name, None)
+        if self._resends():
+            environment["RANONCE_RESEND"] = "1"
         if masked(self.terms.store_url) == self.terms.store_url:  # a password is not handed on to the work
             environment["RANONCE_STORE"] = self.terms.store_url
         environment.update(
@@ -283,6 +291,15 @@ class Attempt:
             RANONCE_VERSION=self.terms.version or "",
         )
         return environment
+
+    def _resends(self) -> bool:
+        """Whether what this run sends is to be sent again: the rerun that began its generation says so."""
+        if self.claim.generation > 1 and self._resend is None:
+            try:
+                self._resend = self.ledger.resends(self.claim)
+            except RanonceError as error:
+                raise _NotStarted(error.sentence) from error
+        return bool(self._resend)
 
     # --- verdicts ---
 

@@ -268,6 +268,29 @@ class OpenLedger:
 
         return self._settle(key, window_start, decide)[1].refusal
 
+    def note(
+        self, key: RunKey, window_start: int, text: str, *, by: str, held: tuple[str, int] | None = None
+    ) -> Refusal | None:
+        """Note something about a window. `held` are owner and attempt of a job that notes it about its own run."""
+
+        def decide(snap: Snapshot) -> Decision:
+            if snap.version < 0:
+                raise NotThisLedger(f"the ledger does not know the job {key.job!r}.", "Declare it: ranonce add")
+            return lifecycle.note(snap, key, window_start, text, by=by, host=self.host.host, held=held)
+
+        return self._settle(key, window_start, decide)[1].refusal
+
+    def resends(self, held: Claim) -> bool:
+        """Say whether the rerun that began a claim's generation asked for what it sends to be sent again."""
+        start = held.window.start
+        return any(
+            event.event == "rerun"
+            and event.key == held.key
+            and event.generation == held.generation
+            and bool(event.data.get("resend"))
+            for event in self.store.notable_events(held.key.job, start, start + 1)
+        )
+
     # --- outcomes that could not be recorded ---
 
     def finish_or_keep(self, held: Claim, verdict: Verdict, keep: Callable[[str, bool], None] | None) -> Refusal | None:

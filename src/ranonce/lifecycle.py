@@ -246,6 +246,7 @@ class Ask(Record):
     host: str = ""
     data: Mapping[str, Any] = {}
     rerun_reason: str | None = None
+    rerun_data: Mapping[str, Any] = {}  # who asked for it, and how
     record_skip: bool = True
 
 
@@ -389,7 +390,8 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
         return _reclaim(snap, ask.owner, ask.lease_seconds, ask.policy.overlap, seen)
     if run is None:
         if move == NO_RUN:
-            return _skip(snap, ask, Refusal("unknown", f"{ask.key} has never run, so there is nothing to run again"))
+            why = "has never run" if not snap.pruned else "is done, and its record was pruned"
+            return _skip(snap, ask, Refusal("unknown", f"{ask.key} {why}, so there is nothing to run again"))
         if snap.pruned:
             return _skip(snap, ask, Refusal("pruned", f"{ask.key} is done; its record was pruned"))
     elif move == REFUSE_BUSY:
@@ -571,7 +573,7 @@ def _start(snap: Snapshot, ask: Ask, move: str, sightings: Mapping[str, Sighting
     )
     events = [_event(snap, started, "start", reason=move, host=ask.host, data=ask.data)]
     if again:
-        events.insert(0, _event(snap, started, "rerun", reason=ask.rerun_reason, host=ask.host))
+        events.insert(0, _event(snap, started, "rerun", reason=ask.rerun_reason, host=ask.host, data=ask.rerun_data))
     if zombie and run:
         events.insert(0, _expired(snap, run, sightings, ask.host))
     return Decision(
@@ -763,6 +765,44 @@ def prunable(run: Run, keep: Retention) -> bool:
     """
     before = {DONE: keep.done_before, FAILED: keep.failed_before}.get(run.status)
     return before is not None and max(run.window_end, run.finished_at or run.started_at) <= before
+
+
+# --- note -----------------------------------------------------------------------------------------------------------
+
+
+def note(
+    snap: Snapshot,
+    key: RunKey,
+    window_start: int,
+    text: str,
+    *,
+    by: str = "",
+    host: str = "",
+    held: tuple[str, int] | None = None,
+) -> Decision:
+    """Decide whether something worth knowing about a window is noted. It changes no state, and needs no run.
+
+    `held` are owner and attempt of a job that notes something about its own run: one that lost its claim writes no
+    more. A person, who has none, may note what they like about any window of a known job.
+    """
+    run = snap.run
+    if held is not None and (run is None or (run.owner, run.attempt) != held):
+        taken = f": attempt {run.attempt} has taken it over" if run else ""
+        return Decision(REFUSE_LOST, refusal=Refusal("lost", f"attempt {held[1]} no longer holds {key}{taken}"))
+    event = Event(
+        at=snap.wall,
+        key=key,
+        window_start=window_start,
+        event="noted",
+        attempt=run.attempt if run else 0,
+        generation=run.generation if run else 1,
+        reason=text,
+        owner=held[0] if held else "",
+        trigger=run.trigger if run and held else "",
+        host=host,
+        data={"by": by} if by else {},
+    )
+    return Decision("note", events=(event,), guarded=False)
 
 
 # --- events ---------------------------------------------------------------------------------------------------------

@@ -97,6 +97,8 @@ def ask_of(terms: Terms, order: Order) -> Ask:
         host=ledger.host.host,
         data={"chosen_by": order.chosen_by, **({"warnings": ledger.warnings} if ledger.warnings else {})},
         rerun_reason=order.rerun_reason,
+        rerun_data=order.rerun_data,
+        record_skip=order.record_skip,
     )
 
 
@@ -114,6 +116,8 @@ def refused(terms: Terms, order: Order, refusal: Refusal) -> Result:
     sentence = refusal.sentence
     if refusal.reason in ("held", "exhausted"):
         sentence += f" -> ranonce release {order.key.job} {order.key.window} --as done|not-done --reason TEXT"
+    if refusal.reason == "unknown":
+        sentence += f" -> ranonce run {order.key.job} --window {order.key.window}"
     receipt = terms.receipt(order, "skipped", status).replace(
         reason=refusal.reason, sentence=sentence, holder=refusal.holder, until=refusal.until
     )

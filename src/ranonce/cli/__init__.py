@@ -22,7 +22,9 @@ COMMANDS: dict[str, str] = {
     "probe": "Name what is missing, dead or doubled.",
     "show": "Tell the story of a window: did it run, and why or why not?",
     "status": "Show the board of all jobs, or the windows of one.",
+    "rerun": "Do a window's work again on purpose.",
     "release": "Say what became of a run that cannot say so itself.",
+    "note": "Note something worth knowing about a window.",
     "stop": "Inside a job: give up on purpose, until a time.",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from ranonce.calendars import NEVER
 from ranonce.cli.joboptions import LEDGER_OPTIONS, RUN_OPTIONS, SCHEDULE_OPTIONS, job_settings
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Option
@@ -62,7 +63,7 @@ def carry_out(command: Command, parsed: Parsed, environ: Mapping[str, str], do: 
             asked = Asked(
                 now=parsed.get("now", time.time()),
                 settings=settings,
-                window=parsed.get("window"),
+                window=parsed.get("window", *parsed.arguments[1:]),
                 scheduled_at=parsed.get("scheduled-at"),
                 digest=digest_of(source) if source is not None else None,
                 trigger=parsed.get("trigger"),
@@ -70,6 +71,8 @@ def carry_out(command: Command, parsed: Parsed, environ: Mapping[str, str], do: 
             )
             invocation = Invocation(job, asked, environ, config, ledger)
             if not invocation.spec.command:
+                if invocation.spec.every == NEVER:
+                    raise UsageError(f"the job {job!r} was removed.", f"Declare it again: ranonce add {job}")
                 written = " ".join((command.name, *parsed.arguments))
                 raise UsageError(f"{job!r} has no command.", f"Write it after --: ranonce {written} -- COMMAND.")
             receipts.mode = invocation.spec.receipt

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
-
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
+from ranonce.cli.person import LONGEST_TEXT, who
 from ranonce.errors import EX_PERSON_NEEDED, EX_TRY_LATER, UsageError
 from ranonce.lifecycle import RunKey
 from ranonce.names import check_job_name, plain
+from ranonce.naming import one_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,26 +29,27 @@ COMMAND = Command(
         *LEDGER_OPTIONS,
     ),
     description="""For a run that is held, crashed or has used up its attempts. `--as done` settles it; `--as not-done`
-    allows one more attempt.""",
+    allows one more attempt. WINDOW is a key, or a date that names one window.""",
 )
 
 
 def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Release the run, or say why it needs no release."""
     job = check_job_name(parsed.arguments[0])
-    as_, reason = parsed.get("as"), parsed.get("reason")
-    if as_ is None or reason is None:
+    text = parsed.arguments[1]
+    as_, reason = parsed.get("as"), (parsed.get("reason") or "").strip()[:LONGEST_TEXT]
+    if as_ is None or not reason:
         raise UsageError(
             "a release says what became of the work, and why.",
-            f"Write: ranonce release {job} {parsed.arguments[1]} --as done|not-done --reason TEXT",
+            f"Write: ranonce release {job} {text} --as done|not-done --reason TEXT",
         )
     _, ledger = open_ledger(parsed, environ, job=job)
     declared = ledger.declared(job)
     if declared is None:
         raise UsageError(f"the ledger does not know the job {job!r}.", "See: ranonce status")
-    _, window = declared.named(parsed.arguments[1])
+    window = one_named(declared.versions, text, lambda: ledger.store.runs_named(job, text)).window
     key = RunKey(job, window.key, parsed.get("input", ""))
-    refusal = ledger.release(key, window.start, as_, reason, by=f"{getpass.getuser()}@{ledger.host.host}")
+    refusal = ledger.release(key, window.start, as_, reason, by=who(ledger.host.host))
     if refusal is not None:
         if refusal.reason == "unknown":
             raise UsageError(f"{key} has never run.", f"See: ranonce status {job}")

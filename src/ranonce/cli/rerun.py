@@ -1,0 +1,62 @@
+"""`ranonce rerun`: do a window's work again on purpose, for a reason that is recorded."""
+
+from __future__ import annotations
+
+from ranonce.cli.invoking import INPUT, WORK_OPTIONS, carry_out
+from ranonce.cli.options import Command, Option
+from ranonce.cli.person import LONGEST_TEXT, who
+from ranonce.errors import UsageError
+from ranonce.naming import one_named
+from ranonce.wrap import work
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ranonce.attempt import Result
+    from ranonce.cli.invoking import Call
+    from ranonce.cli.options import Parsed
+
+COMMAND = Command(
+    "rerun",
+    ("JOB", "WINDOW"),
+    "Do a window's work again on purpose.",
+    (
+        Option("reason", "Why it is done again; it is recorded.", "TEXT"),
+        Option("resend", "Send again what the run has sent before."),
+        Option("now", "Judge the window as if it were this instant.", "INSTANT", "instant"),
+        INPUT,
+        *(option for option in WORK_OPTIONS if option.name not in ("catch-up", "catch-up-limit")),
+    ),
+    description="""Starts the command at once, whether the window is done, failed, stopped or held, under a new
+    generation of the run: its attempts are counted anew, and a probe calls it a rerun by request. WINDOW is a key, or
+    a date that names one window. No other window is caught up. What a run sent is not sent again, unless
+    --resend says so (the command then finds RANONCE_RESEND=1).""",
+    takes_command=True,
+)
+
+
+def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
+    """Run the command again; return its exit status, or end by the signal that ended the work."""
+    job, text = parsed.arguments
+    reason = (parsed.get("reason") or "").strip()
+    if not reason:
+        raise UsageError(
+            "a rerun needs a reason: it does again what may be done.",
+            f"Write: ranonce rerun {job} {text} --reason TEXT",
+        )
+
+    def again(call: Call) -> Result:
+        invocation = call.invocation
+        ledger, spec = invocation.ledger, invocation.spec
+        declared = invocation.declared()
+        named = one_named(declared.versions, text, lambda: ledger.store.runs_named(spec.name, text))
+        told = {"by": who(ledger.host.host)} | ({"resend": True} if parsed.flag("resend") else {})
+        order = invocation.order(named.version, named.window, trigger="rerun", chosen_by="window")
+        if spec.input_mode == "identity" and invocation.asked.digest is None:
+            raise UsageError(f"{spec.name!r} has a run for each input.", "Say which is run again: --input FILE")
+        result = work(call.terms(), order.replace(rerun_reason=reason[:LONGEST_TEXT], rerun_data=told))
+        call.receipts.write(result.receipt)
+        return result
+
+    return carry_out(COMMAND, parsed, environ, again)
