@@ -446,3 +446,19 @@ def test_every_error_is_a_sentence(say, world):
     for words in (("probe", "-x"), ("show",), ("show", "no such"), ("status", "a", "b"), ("show", "nobody")):
         with pytest.raises(RanonceError):
             say(*words)
+
+
+def test_one_bad_job_in_the_file_hides_no_other(world):
+    world.ranonce("add", "good", "--every", "day", "--now", "2026-11-08T12:00:00Z", "--", "true")
+    world.ranonce("run", "good", "--now", "2026-11-08T12:00:00Z")
+    with world.config.open("a") as file:
+        file.write('\n[jobs.bad]\nevery = "dayly"\ncommand = ["true"]\n')
+    span = ("--since", "2026-11-08T00:00:00Z", "--until", "2026-11-10T00:00:00Z", "--now", "2026-11-10T12:00:00Z")
+    probe = world.ranonce("probe", *span)
+    assert probe.exit == 1
+    assert b"unexpected bad: its settings cannot be read" in probe.out
+    assert b"missing good 2026-11-09" in probe.out
+    status = world.ranonce("status", "--now", "2026-11-10T12:00:00Z")
+    assert status.exit == 0
+    assert b"bad: its settings cannot be read" in status.out
+    assert b"2026-11-09" in status.out

@@ -59,13 +59,15 @@ class LedgerSpec(Record):
 class Config(Record):
     """What this invocation works with. `path` is the file it was read from, if any.
 
-    `jobs` holds every declared job, or only the one that was asked for. `destinations` are kept as written.
+    `jobs` holds every declared job, or only the one that was asked for; `broken` says why others could not be read,
+    where that was asked for. `destinations` are kept as written.
     """
 
     path: str | None
     ledger: LedgerSpec
     jobs: dict[str, JobSpec]
     destinations: dict[str, dict[str, object]]
+    broken: Mapping[str, ConfigError] = {}
 
     @property
     def folder(self) -> str | None:
@@ -129,11 +131,19 @@ def state_folder(environ: Mapping[str, str]) -> str:
     return os.path.join(os.path.normpath(home), ".local", "state", "ranonce")
 
 
-def load(path: str | None, environ: Mapping[str, str], *, store: str | None = None, job: str | None = None) -> Config:
+def load(
+    path: str | None,
+    environ: Mapping[str, str],
+    *,
+    store: str | None = None,
+    job: str | None = None,
+    pass_over: bool = False,
+) -> Config:
     """Read the configuration and decide which ledger is used; `path` None is a configuration without a file.
 
-    `store` is what `--store` says. With `job`, only that job is read: a neighbour's mistake must not stop it.
-    Raises ConfigError, or UsageError for a bad `store` or `job`.
+    `store` is what `--store` says. With `job`, only that job is read: a neighbour's mistake must not stop it. With
+    `pass_over`, jobs that cannot be read are passed over, and `broken` of the result says why. Raises ConfigError, or
+    UsageError for a bad `store` or `job`.
     """
     if job is not None:
         check_job_name(job)
@@ -144,12 +154,9 @@ def load(path: str | None, environ: Mapping[str, str], *, store: str | None = No
     document = configread.read_document(os.path.abspath(path), environ)
     written = configread.ledger_table(document)
     ledger = choose_ledger(environ, option=store, file_store=written.store, file_id=written.ledger_id)
-    return Config(
-        document.path,
-        ledger.replace(store_wait=written.store_wait),
-        configread.job_specs(document, only=job),
-        configread.destination_tables(document),
-    )
+    jobs, broken = configread.readable_jobs(document) if pass_over else (configread.job_specs(document, only=job), {})
+    destinations = configread.destination_tables(document)
+    return Config(document.path, ledger.replace(store_wait=written.store_wait), jobs, destinations, broken)
 
 
 def choose_ledger(

@@ -179,6 +179,20 @@ def job_specs(document: Document, *, only: str | None = None) -> dict[str, JobSp
     return {name: _job_spec(document, name, jobs[name]) for name in names}
 
 
+def readable_jobs(document: Document) -> tuple[dict[str, JobSpec], dict[str, ConfigError]]:
+    """Return the declared jobs that can be read, and why the others cannot: one mistake hides no other job."""
+    read: dict[str, JobSpec] = {}
+    broken: dict[str, ConfigError] = {}
+    jobs = document.tables.get("jobs", {})
+    assert isinstance(jobs, dict)
+    for name in jobs:
+        try:
+            read[name] = _job_spec(document, name, jobs[name])
+        except ConfigError as error:
+            broken[name] = error
+    return read, broken
+
+
 def destination_tables(document: Document) -> dict[str, dict[str, object]]:
     """Return the `[destinations]` as written: each a table with a type; `${NAME}` is not replaced yet."""
     destinations = document.tables.get("destinations", {})

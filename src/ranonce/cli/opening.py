@@ -25,9 +25,12 @@ def open_ledger(
     return config, ledger_of(config, environ, reading=reading)
 
 
-def read_config(parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None) -> Config:
+def read_config(
+    parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None, pass_over: bool = False
+) -> Config:
     """Return the configuration that the options and the environment name. Raises ConfigError."""
-    return load(find_config(parsed.get("config"), environ), environ, store=parsed.get("store"), job=job)
+    path = find_config(parsed.get("config"), environ)
+    return load(path, environ, store=parsed.get("store"), job=job, pass_over=pass_over)
 
 
 def ledger_of(config: Config, environ: Mapping[str, str], *, reading: bool = False) -> OpenLedger:

@@ -11,11 +11,12 @@ from ranonce.cli.report import with_instants, write, write_json
 from ranonce.cli.span import NOW, SINCE, UNTIL, asked_span
 from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable, UsageError
 from ranonce.findings import Finding, counts
+from ranonce.lifecycle import present_schedules
 from ranonce.names import check_job_name, plain
 from ranonce.probe import Moment, judge
 from ranonce.receipts import say
 from ranonce.stores.base import Clock
-from ranonce.survey import Survey, unrecorded_job
+from ranonce.survey import Survey, described, unrecorded_job
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ranonce.cli.options import Parsed
     from ranonce.config import Config
+    from ranonce.lifecycle import ScheduleVersion
     from ranonce.survey import Span
 
 #: The word for one window of a bucket, where it is not the bucket's own.
@@ -57,7 +59,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     the error is raised all the same.
     """
     names = list(dict.fromkeys(check_job_name(name) for name in parsed.arguments))
-    config = read_config(parsed, environ, job=names[0] if len(names) == 1 else None)
+    config = read_config(parsed, environ, job=names[0] if len(names) == 1 else None, pass_over=len(names) != 1)
     try:
         ledger = ledger_of(config, environ, reading=True)
     except (NotThisLedger, StoreUnavailable) as error:
@@ -67,19 +69,31 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     for warning in ledger.warnings:
         say(f"ranonce: {plain(warning)}")
     survey = Survey(ledger.store, ledger.folder, parsed.get("now"))
-    span = asked_span(parsed, survey.moment.now)
+    span = asked_span(parsed, survey.moment.now, _versions(survey, config, names))
     findings = list(_findings(survey, config, names, span))
     _tell(parsed, span, survey.moment.now, findings)
     return EX_FINDINGS if any(not finding.note for finding in findings) else 0
 
 
+def _versions(survey: Survey, config: Config, names: list[str]) -> tuple[ScheduleVersion, ...]:
+    """Return the versions of the schedule that days are meant in: those of the job, where one job is asked about."""
+    if len(names) != 1:
+        return ()
+    recorded = present_schedules(survey.store.schedules(names[0]), survey.moment.clock.wall)
+    return described(names[0], config.jobs.get(names[0]), survey.store.job(names[0]), recorded).versions
+
+
 def _findings(survey: Survey, config: Config, names: list[str], span: Span) -> Iterable[Finding]:
     recorded = {job.name: job for job in survey.store.jobs()}
-    known = sorted(recorded.keys() | config.jobs.keys())
+    known = sorted(recorded.keys() | config.jobs.keys() | config.broken.keys())
     for name in names:
         if name not in known:
             raise unknown_job(name, known)
     for name in sorted(names) or known:
+        if name in config.broken:
+            yield Finding("unexpected", name, "", None, f"its settings cannot be read: {config.broken[name]}")
+            if name not in recorded:
+                continue
         try:
             job = survey.job(name, span, spec=config.jobs.get(name), recorded=recorded.get(name))
             yield from judge(job, survey.moment)
@@ -101,7 +115,8 @@ def _tell_without_ledger(
 ) -> None:
     wall = time.time()
     now = parsed.get("now", wall)
-    span = asked_span(parsed, now)
+    versions = described(names[0], config.jobs.get(names[0]), None, ()).versions if len(names) == 1 else ()
+    span = asked_span(parsed, now, versions)
     moment = Moment(now, Clock("", 0.0, wall))
     wanted = [name for name in sorted(config.jobs) if not names or name in names]
     jobs = [unrecorded_job(name, config.jobs[name], span) for name in wanted]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ranonce import board
 from ranonce.calendars import NEVER
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import ledger_of, read_config
 from ranonce.cli.options import Command
 from ranonce.cli.probe import unknown_job
 from ranonce.cli.report import instant, table, with_instants, write, write_json
@@ -56,13 +56,15 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     name = check_job_name(parsed.arguments[0]) if parsed.arguments else None
     if name is None and parsed.options.keys() & {"since", "until"}:
         raise UsageError("--since and --until are for the windows of one job.", "Write: ranonce status JOB --since …")
-    config, ledger = open_ledger(parsed, environ, job=name, reading=True)
+    config = read_config(parsed, environ, job=name, pass_over=name is None)
+    ledger = ledger_of(config, environ, reading=True)
     for warning in ledger.warnings:
         say(f"ranonce: {plain(warning)}")
     survey = Survey(ledger.store, ledger.folder, parsed.get("now"))
     if name is None:
         recorded = {job.name for job in ledger.store.jobs()}
         lines = [_line(survey, each, config.jobs.get(each)) for each in sorted(recorded | config.jobs.keys())]
+        lines += [f"{each}: its settings cannot be read: {error}" for each, error in config.broken.items()]
         _tell_board(parsed, survey, lines)
         return 0
     spec = config.jobs.get(name)
@@ -90,7 +92,7 @@ def _windows(survey: Survey, name: str, spec: JobSpec | None, parsed: Parsed) ->
     now = survey.moment.now
     job = survey.job(name, Span(int(now), int(now) + 1), spec=spec)
     if parsed.options.keys() & {"since", "until"}:
-        return windows_of(survey, job, asked_span(parsed, now))
+        return windows_of(survey, job, asked_span(parsed, now, job.versions))
     return windows_of(survey, job.since_known(now), around(job, now))
 
 
