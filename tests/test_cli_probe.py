@@ -462,3 +462,16 @@ def test_one_bad_job_in_the_file_hides_no_other(world):
     assert status.exit == 0
     assert b"bad: its settings cannot be read" in status.out
     assert b"2026-11-09" in status.out
+
+
+def test_the_days_of_one_job_may_be_named_by_date_in_its_zone(say, hourly):
+    told = say("status", "j", "--since", "2026-11-08", "--until", "2026-11-08T02", "--json").json
+    assert [each["window"] for each in told["windows"]] == ["2026-11-08T00", "2026-11-08T01"]
+    probed = say("probe", "j", "--since", "2026-11-08", "--until", "2026-11-09", "--json").json
+    assert (probed["since"], probed["until"]) == ("2026-11-08T00:00:00Z", "2026-11-09T00:00:00Z")
+
+
+def test_a_date_for_several_jobs_is_no_instant(say, hourly):
+    with pytest.raises(UsageError, match="--since: '2026-11-08' names no offset") as refused:
+        say("probe", "--since", "2026-11-08")
+    assert refused.value.next_step.endswith("Only with one job may it be a date.")
