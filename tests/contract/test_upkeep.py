@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ranonce.lifecycle import Refusal, Retention, RunKey
+from ranonce.lifecycle import Decision, Gate, Refusal, Retention, RunKey
 from ranonce.stores.base import FIRST
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 from tests.planted import Planted
@@ -186,3 +186,14 @@ def test_an_accepted_loss_opens_a_new_epoch_and_says_why(kind):
     assert (epoch.number, epoch.reason, epoch.by) == (2, "the disk is gone", "ann@host")
     assert kind.open().identity().epoch == 2
     assert kind.open().upkeep().epochs() == [epoch]
+
+
+def test_a_gate_is_opened_before_its_time_only_by_a_person(kind):
+    store = kind.open()
+    closed = Gate("model-api", START + 5000.0, "429", "job", START + 10.0)
+    opened = Gate("model-api", START + 20.0, "it works again", "ann@host", START + 20.0)
+    for gate in (closed, opened):
+        store.commit(Decision("stop", guarded=False, gates=(gate,)), RunKey("job", "w"), 0)
+    assert store.gates() == (closed,)
+    store.upkeep().set_gate(opened)
+    assert kind.open().gates() == (opened,)

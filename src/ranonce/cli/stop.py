@@ -46,7 +46,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     if reason is None:
         raise UsageError("a stop needs a reason.", "Write: ranonce stop --reason TEXT [--retry-after TIME]")
-    resume_at = _resume_at(parsed.get("retry-after"))
+    resume_at = until_when(parsed.get("retry-after"))
     gates = [check_name("gate", name) for name in parsed.get("gate", [])]
     if gates and resume_at is None:
         raise UsageError("a gate is closed until a time.", "Say which: --retry-after TIME")
@@ -59,8 +59,11 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _resume_at(written: str | None) -> float | None:
-    """Return the instant to resume at, or None. Absurd and negative values are refused."""
+def until_when(written: str | None) -> float | None:
+    """Return the instant that a time from now, seconds or an instant mean, or None. Raises UsageError for absurd ones.
+
+    One in the past means now.
+    """
     if written is None:
         return None
     from ranonce.timefmt import parse_instant

@@ -259,6 +259,9 @@ class Upkeep(Protocol):
     def events_by_window(self) -> Iterator[Event]:
         """Go through every event, window after window as in `all_runs`, without the output."""
 
+    def set_gate(self, gate: Gate) -> None:
+        """Write a gate as a person wants it, whatever it was: the one way in which it is opened before its time."""
+
     def epochs(self) -> list[Epoch]:
         """Return the losses that were accepted, oldest first."""
 

@@ -306,6 +306,9 @@ class MemoryStore:
         ordered = sorted(self._events, key=lambda event: (event.key.job, event.window_start, event.seq or 0))
         return iter([event.replace(output=None) for event in ordered])
 
+    def set_gate(self, gate: Gate) -> None:
+        self._gates[gate.name] = gate
+
     def epochs(self) -> list[Epoch]:
         return list(self._epochs)
 

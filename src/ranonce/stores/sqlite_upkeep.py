@@ -15,7 +15,7 @@ from ranonce.lifecycle import prunable
 from ranonce.stores.base import FIRST, Epoch, Place, Pruned
 from ranonce.stores.sqlite_create import sync_folder
 from ranonce.stores.sqlite_file import quoted, translated
-from ranonce.stores.sqlite_rows import event_of, read_instant, run_of, text_of
+from ranonce.stores.sqlite_rows import event_of, gate_row, read_instant, run_of, text_of
 from ranonce.stores.statements import load
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ranonce.lifecycle import Event, Retention, Run
+    from ranonce.lifecycle import Event, Gate, Retention, Run
     from ranonce.stores.sqlite import SqliteStore
 
 SQL = load("sqlite_upkeep.sql")
@@ -111,6 +111,12 @@ class SqliteUpkeep:
             yield from self._db.execute(SQL[statement])
         except sqlite3.Error as error:
             raise translated(error, self._store.path) from error
+
+    # --- gates ---
+
+    def set_gate(self, gate: Gate) -> None:
+        with self._store.transaction():
+            self._db.execute(SQL["set_gate"], gate_row(gate))
 
     # --- losses ---
 

@@ -9,6 +9,10 @@ UPDATE ledger SET epoch = epoch + 1 WHERE one = 1 RETURNING epoch;
 -- When, why and by whom.
 INSERT INTO epochs (epoch, began_at, reason, accepted_by) VALUES (?, ?, ?, ?);
 
+-- name: set_gate
+-- Write a gate whatever it was.
+INSERT OR REPLACE INTO gates (name, until, reason, job, closed_at) VALUES (?, ?, ?, ?, ?);
+
 -- name: epochs
 -- All losses that were accepted, oldest first.
 SELECT epoch, began_at, reason, accepted_by FROM epochs ORDER BY epoch;

@@ -1,0 +1,78 @@
+"""`ranonce gate`: shared resources that jobs wait for. Show them, open one before its time, or close one."""
+
+from __future__ import annotations
+
+import time
+
+from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
+from ranonce.cli.opening import ledger_of, read_config
+from ranonce.cli.options import Command, Option
+from ranonce.cli.person import LONGEST_TEXT, who
+from ranonce.cli.report import instant, table, with_instants, write, write_json
+from ranonce.cli.stop import until_when
+from ranonce.errors import UsageError
+from ranonce.lifecycle import Gate
+from ranonce.names import check_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ranonce.cli.options import Parsed
+
+COMMAND = Command(
+    "gate",
+    ("[NAME]",),
+    "Show the gates, open one before its time, or close one.",
+    (
+        Option("open", "Open the gate now: its jobs may work again."),
+        Option("close-for", "Close the gate: a time like 2h, or seconds, or an instant.", "WHEN"),
+        Option("reason", "Why; it is recorded.", "TEXT"),
+        JSON,
+        *LEDGER_OPTIONS,
+    ),
+    description="""A gate is closed by a job that meets a rate limit (`ranonce stop --gate`), and until it opens no job
+    that uses it (`--uses`) is started. Without options this shows the gates that were ever closed, or one of them.""",
+)
+
+
+def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
+    """Show gates, or set one."""
+    name = check_name("gate", parsed.arguments[0]) if parsed.arguments else None
+    setting = parsed.options.keys() & {"open", "close-for"}
+    if setting and (name is None or parsed.get("reason") is None or len(setting) > 1):
+        raise UsageError(
+            "to set a gate takes its name and a reason.",
+            "Write: ranonce gate NAME --open --reason TEXT, or --close-for TIME --reason TEXT",
+        )
+    ledger = ledger_of(read_config(parsed, environ, pass_over=True), environ, reading=not setting)
+    if setting and name is not None:
+        now = time.time()
+        until = now if parsed.flag("open") else until_when(parsed.get("close-for"))
+        reason = parsed.get("reason")[:LONGEST_TEXT]
+        ledger.store.upkeep().set_gate(Gate(name, until or now, reason, who(ledger.host.host), now))
+    gates = [gate for gate in ledger.store.gates() if name in (None, gate.name)]
+    if name is not None and not gates:
+        known = ", ".join(gate.name for gate in ledger.store.gates())
+        raise UsageError(f"the gate {name!r} was never closed.", f"Known are: {known}." if known else "")
+    _tell(parsed, gates, ledger.store.clock().wall)
+    return 0
+
+
+def _tell(parsed: Parsed, gates: list[Gate], now: float) -> None:
+    if parsed.flag("json"):
+        write_json({"gates": [_as_json(gate, now) for gate in gates]})
+        return
+    if not gates:
+        write(["No gate was ever closed."])
+        return
+    rows = [
+        (gate.name, f"closed until {instant(gate.until)}" if gate.until > now else "open", gate.reason, gate.job)
+        for gate in gates
+    ]
+    write(table(("GATE", "STATE", "REASON", "BY"), rows))
+
+
+def _as_json(gate: Gate, now: float) -> dict[str, object]:
+    told = with_instants({"until_at": gate.until, "closed_at": gate.closed_at, "reason": gate.reason, "by": gate.job})
+    return {"gate": gate.name, "closed": gate.until > now, **told}

@@ -1,0 +1,61 @@
+"""Gates: a shared resource that one job's rate limit closes for all, and that a person opens again."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def closed(world):
+    """A job has met a rate limit and closed the gate `model-api` for an hour."""
+    assert world.ranonce("gate", "model-api", "--close-for", "1h", "--reason", "429").exit == 0
+    return world
+
+
+def uses(world):
+    return world.run("--uses", "model-api", sh="echo x >> $EFFECTS")
+
+
+def test_a_closed_gate_keeps_its_jobs_from_starting(closed):
+    ran = uses(closed)
+    assert ran.said() == (75, "skipped", "gate")
+    assert not closed.effects_file.exists()
+
+
+def test_a_gate_that_a_person_opened_lets_them_work(closed):
+    opened = closed.ranonce("gate", "model-api", "--open", "--reason", "quota was raised")
+    assert opened.exit == 0
+    assert b"open" in opened.out
+    assert b"quota was raised" in opened.out
+    assert uses(closed).exit == 0
+
+
+def test_gates_are_shown_with_who_closed_them_and_until_when(closed):
+    shown = closed.ranonce("gate")
+    assert shown.exit == 0
+    assert b"model-api  closed until 20" in shown.out
+    assert b"@" in shown.out
+    assert closed.ranonce("gate", "--json").out.startswith(b'{"gates": [{"gate": "model-api", "closed": true')
+
+
+def test_without_gates_there_is_nothing_to_show(world):
+    assert world.ranonce("gate").out == b"No gate was ever closed.\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--open", "--reason", "x"),
+        ("g", "--open"),
+        ("g", "--close-for", "1h"),
+        ("g", "--open", "--close-for", "1h", "--reason", "x"),
+        ("g", "--close-for", "soon", "--reason", "x"),
+        ("no such name", "--open", "--reason", "x"),
+        ("unknown",),
+    ],
+)
+def test_what_cannot_be_meant_changes_nothing(closed, words):
+    before = closed.sql("SELECT * FROM gates")
+    refused = closed.ranonce("gate", *words)
+    assert (refused.exit, refused.sentence != "") == (64, True)
+    assert closed.sql("SELECT * FROM gates") == before
