@@ -107,6 +107,55 @@ def test_a_store_that_tells_another_story_is_refused(tmp_path):
         journal.check(journal.tail(), store)
 
 
+def pruned_up_to(store: MemoryStore, seq: int) -> None:
+    store._events = [event for event in store._events if event.seq > seq]
+    store._pruned_seq = seq
+
+
+def test_a_host_that_was_silent_until_its_newest_fact_was_pruned_is_welcome(tmp_path):
+    store = lived_through()
+    journal = Journal(str(tmp_path))
+    journal.append(store.newest_events(10)[::-1][:3])
+    pruned_up_to(store, 3)
+    journal.check(journal.tail(), store)
+
+
+def test_a_pruned_store_that_has_gone_back_is_refused(tmp_path):
+    store = lived_through()
+    journal = Journal(str(tmp_path))
+    journal.append(store.newest_events(10)[::-1])
+    pruned_up_to(store, 3)
+    del store._events[-1]
+    with pytest.raises(NotThisLedger, match="gone back in time"):
+        journal.check(journal.tail(), store)
+
+
+def test_a_pruned_store_with_another_event_where_one_should_be_gone_is_refused(tmp_path):
+    store = lived_through()
+    journal = Journal(str(tmp_path))
+    journal.append(store.newest_events(10)[::-1][:2])
+    store._pruned_seq = 4
+    store._events[1] = store._events[1].replace(owner="somebody else")
+    with pytest.raises(NotThisLedger, match="has changed"):
+        journal.check(journal.tail(), store)
+
+
+def test_a_fact_written_into_a_journal_that_was_just_replaced_is_written_again(tmp_path, monkeypatch):
+    journal = Journal(str(tmp_path))
+    journal.append([event(1)])
+    write = os.write
+
+    def replaced_meanwhile(fd, data):
+        monkeypatch.setattr(os, "write", write)
+        (tmp_path / "shorter").write_bytes(encode({"seq": 0}))
+        os.replace(tmp_path / "shorter", journal.path)
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", replaced_meanwhile)
+    journal.append([event(2)])
+    assert [fact["seq"] for fact in journal.tail()] == [0, 2]
+
+
 def test_what_was_before_an_accepted_loss_is_not_held_against_the_store(tmp_path):
     store = lived_through()
     Journal(str(tmp_path), epoch=1).append([event(500)])

@@ -13,11 +13,12 @@ from binascii import crc32
 from ranonce import jsontext as json
 from ranonce.errors import ConfigError, NotThisLedger
 from ranonce.liveness import boot_clock, clock_domain, this_host
+from ranonce.record import Record
 from ranonce.timefmt import format_instant, parse_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from ranonce.lifecycle import Event
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 
 #: How much of the end of the journal is read at first to find the newest fact: some twelve lines, a dozen µs each.
 TAIL_BYTES = 4 * 1024
+#: No line of ours is longer; what a power cut left may be.
+LONGEST_LINE = 1 << 20
+
+
+class Line(Record):
+    """One line of a journal's file: its number from 1 on, where it begins, and its fact; None where it is not whole."""
+
+    path: str
+    number: int
+    offset: int
+    fact: dict[str, Any] | None
 
 
 def encode(fact: dict[str, Any]) -> bytes:
@@ -58,12 +70,18 @@ class Journal:
         lines = b"".join(encode(self._fact(event)) for event in events)
         if not lines:
             return
+        while not self._written(lines):
+            pass  # a shorter journal has just taken the place of the one we wrote to (`journal_upkeep`)
+
+    def _written(self, lines: bytes) -> bool:
+        """Write lines at the end of the journal; say whether it still is the journal."""
         fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
                 lines = b"\n" + lines  # whatever was torn there stays torn, alone on its line
             os.write(fd, lines)
+            return os.fstat(fd).st_nlink > 0
         finally:
             os.close(fd)
 
@@ -106,19 +124,33 @@ class Journal:
     def check(self, facts: list[dict[str, Any]], store: Store) -> None:
         """Refuse a store that has forgotten or changed what this host saw committed.
 
-        `facts` were read before the store: it may know more than they say, never less. Facts of another epoch are
-        from before a loss that was accepted.
+        `facts` were read before the store: it may know more than they say, never less, but for what was pruned. Facts
+        of another epoch are from before a loss that was accepted.
         """
         known = [fact for fact in facts if fact["epoch"] == self.epoch]
         if not known:
             return
-        fact = max(known, key=lambda fact: int(fact["seq"]))
+        if contradiction := self.contradiction(max(known, key=lambda fact: int(fact["seq"])), store):
+            raise NotThisLedger(contradiction, _MEND)
+
+    def contradiction(self, fact: dict[str, Any], store: Store) -> str | None:
+        """Say how the store contradicts one fact of its epoch; None where it does not."""
         event = store.event(fact["seq"])
         seen = f"this host saw {fact['event']} of {fact['job']}:{fact['window']} (event {fact['seq']})"
         if event is None:
-            raise NotThisLedger(f"the ledger has gone back in time: {seen}, and the ledger does not know it.", _MEND)
+            return f"the ledger has gone back in time: {seen}, and the ledger does not know it."
         if any(fact[name] != value for name, value in _identity(event).items()):
-            raise NotThisLedger(f"the ledger has changed: {seen}, and the ledger has another event there.", _MEND)
+            return f"the ledger has changed: {seen}, and the ledger has another event there."
+        return None
+
+    def lines(self) -> Iterator[Line]:
+        """Go through the whole journal, line by line, without holding it in memory. Raises OSError."""
+        number = offset = 0
+        with open(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            while line := file.readline(LONGEST_LINE):
+                number += 1
+                yield Line(self.path, number, offset, decode(line.rstrip(b"\n")))
+                offset += len(line)
 
     def clock_jump(self, facts: list[dict[str, Any]], now: float) -> float:
         """Return by how many seconds the real clock has jumped since the last fact of this boot; 0 if none is known.
