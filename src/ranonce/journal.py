@@ -137,6 +137,8 @@ class Journal:
         """Say how the store contradicts one fact of its epoch; None where it does not."""
         event = store.event(fact["seq"])
         seen = f"this host saw {fact['event']} of {fact['job']}:{fact['window']} (event {fact['seq']})"
+        if event is None and int(fact["seq"]) <= store.upkeep().pruned_seq():
+            return None
         if event is None:
             return f"the ledger has gone back in time: {seen}, and the ledger does not know it."
         if any(fact[name] != value for name, value in _identity(event).items()):
