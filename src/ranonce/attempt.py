@@ -25,6 +25,7 @@ from ranonce.errors import (
 )
 from ranonce.failpoints import failpoint
 from ranonce.heartbeat import Heartbeat
+from ranonce.ledger import outcome_text
 from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED, Gate, Verdict
 from ranonce.process import SpawnFailed, run_child
 from ranonce.receipts import Receipt
@@ -84,6 +85,29 @@ class Terms(Record):
     version: str | None = None
     fingerprint: str | None = None
     raw_exit: bool = False
+
+    def environment(self, claim: Claim) -> dict[str, str]:
+        """Return the environment of a command that works for a claim. Raises what the ledger raises."""
+        environment = dict(os.environ)
+        for name in ("RANONCE_STORE", "RANONCE_RESEND"):  # of another run that this one was started by
+            environment.pop(name, None)
+        if claim.generation > 1 and self.ledger.resends(claim):
+            environment["RANONCE_RESEND"] = "1"
+        if masked(self.store_url) == self.store_url:  # a password is not handed on to the work
+            environment["RANONCE_STORE"] = self.store_url
+        environment.update(
+            RANONCE_LEDGER=self.ledger.store.identity().ledger,
+            RANONCE_JOB=claim.key.job,
+            RANONCE_WINDOW=claim.key.window,
+            RANONCE_WINDOW_START=format_instant(claim.window.start),
+            RANONCE_WINDOW_END=format_instant(claim.window.end),
+            RANONCE_ATTEMPT=str(claim.attempt),
+            RANONCE_OWNER=claim.owner,
+            RANONCE_GENERATION=str(claim.generation),
+            RANONCE_TRIGGER=claim.trigger,
+            RANONCE_VERSION=self.version or "",
+        )
+        return environment
 
     def receipt(self, order: Order, event: str, status: int) -> Receipt:
         """Return the receipt of an order, with what every receipt carries."""
@@ -166,6 +190,17 @@ class Won(Record):
         failpoint("finish:file-removed")
         return refusal
 
+    def keep(self, verdict: Verdict) -> bool:
+        """Leave the verdict on this host, for the next invocation to record; say whether that went well."""
+        if self.file is None:
+            return False
+        try:
+            self._keep(outcome_text(self.claim, verdict), True)
+        except OSError:
+            return False
+        self.file.release()
+        return True
+
     def give_back(self) -> None:
         """Let go of the attempt's lock: the ledger has its story."""
         if self.file is not None:
@@ -210,7 +245,7 @@ class Attempt:
             self._renew, terms.signals.interrupt, grace=self.spec.grace_kill, store_url=terms.store_url
         )
         self._renewing: list[OpenLedger] = []
-        self._resend: bool | None = None
+        self._told: dict[str, str] | None = None
 
     def carry_out(self) -> Result:
         """Do the work and record what became of it."""
@@ -271,35 +306,11 @@ class Attempt:
         return self._renewing[0].renew(self.claim, self.spec.overlap)
 
     def _environment(self) -> dict[str, str]:
-        claim, environment = self.claim, dict(os.environ)
-        for name in ("RANONCE_STORE", "RANONCE_RESEND"):  # of another run that this one was started by
-            environment.pop(name, None)
-        if self._resends():
-            environment["RANONCE_RESEND"] = "1"
-        if masked(self.terms.store_url) == self.terms.store_url:  # a password is not handed on to the work
-            environment["RANONCE_STORE"] = self.terms.store_url
-        environment.update(
-            RANONCE_LEDGER=self.ledger.store.identity().ledger,
-            RANONCE_JOB=claim.key.job,
-            RANONCE_WINDOW=claim.key.window,
-            RANONCE_WINDOW_START=format_instant(claim.window.start),
-            RANONCE_WINDOW_END=format_instant(claim.window.end),
-            RANONCE_ATTEMPT=str(claim.attempt),
-            RANONCE_OWNER=claim.owner,
-            RANONCE_GENERATION=str(claim.generation),
-            RANONCE_TRIGGER=claim.trigger,
-            RANONCE_VERSION=self.terms.version or "",
-        )
-        return environment
-
-    def _resends(self) -> bool:
-        """Whether what this run sends is to be sent again: the rerun that began its generation says so."""
-        if self.claim.generation > 1 and self._resend is None:
-            try:
-                self._resend = self.ledger.resends(self.claim)
-            except RanonceError as error:
-                raise _NotStarted(error.sentence) from error
-        return bool(self._resend)
+        try:
+            self._told = self._told or self.terms.environment(self.claim)
+        except RanonceError as error:
+            raise _NotStarted(error.sentence) from error
+        return dict(self._told)
 
     # --- verdicts ---
 
