@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ranonce.findings import Finding, counts
 from ranonce.jobspec import JobSpec
-from ranonce.lifecycle import Decision, Event, Gate, Lease, Run, RunKey, ScheduleVersion
+from ranonce.lifecycle import Decision, Event, Gate, Lease, Retention, Run, RunKey, ScheduleVersion
 from ranonce.probe import judge
 from ranonce.stores.base import Job, Store
 from ranonce.stores.memory import MemoryStore
@@ -139,6 +139,10 @@ class Planted:
         for window in self.schedules[-1].windows(at(since), at(until)):
             if window.key not in but:
                 self.run(window.key)
+
+    def prune(self, before: str) -> None:
+        """Prune what is done and was over before an instant."""
+        self.store.upkeep().prune("j", Retention(at(before), 0))
 
     # --- what is said of it ---
 

@@ -32,7 +32,9 @@ def windows(planted: Planted, since: str, until: str, now: str = NOW) -> dict[st
     job = survey.job("j", span)
     runs = survey.store.runs("j", span.since, span.until)
     claims = [survey.claimed(run) for run in runs if run.status == "running"]
-    return {w.window: w.state for w in board.windows(job, survey.moment, runs, claims, span.since, span.until)}
+    stones = survey.store.tombstones("j", span.since, span.until)
+    listed = board.windows(job, survey.moment, runs, claims, span.since, span.until, stones)
+    return {window.window: window.state for window in listed}
 
 
 # --- the board ------------------------------------------------------------------------------------------------------
@@ -93,6 +95,12 @@ def test_a_daily_job_is_missing_from_the_end_of_its_day_on():
     assert (told.next_window, format_instant(told.next_due)) == ("2026-11-09", "2026-11-10T01:00:00Z")
 
 
+def test_pruned_windows_are_counted_apart(hourly):
+    hourly.hours("2026-11-02T13:00:00Z", "2026-11-09T12:30:00Z", but=("2026-11-03T00",))
+    hourly.prune("2026-11-04T13:00:00Z")
+    assert line(hourly).counts == {"done": 120, "missing": 1, "pruned": 47}
+
+
 # --- windows --------------------------------------------------------------------------------------------------------
 
 
@@ -115,6 +123,33 @@ def test_a_window_has_the_state_of_its_run(hourly, status):
     hourly.run("2026-11-09T10", status)
     assert windows(hourly, "2026-11-09T10:00:00Z", "2026-11-09T11:00:00Z") == {"2026-11-09T10": status}
     assert status in STATES
+
+
+def test_pruned_windows_are_called_so_and_those_that_never_ran_are_missing(hourly):
+    for hour in ("05", "06", "08", "10"):
+        hourly.run(f"2026-11-09T{hour}")
+    hourly.prune("2026-11-09T09:00:00Z")
+    assert windows(hourly, "2026-11-09T05:00:00Z", "2026-11-09T11:00:00Z") == {
+        "2026-11-09T05": "pruned",
+        "2026-11-09T06": "pruned",
+        "2026-11-09T07": "missing",
+        "2026-11-09T08": "pruned",
+        "2026-11-09T09": "missing",
+        "2026-11-09T10": "done",
+    }
+
+
+def test_what_was_not_pruned_among_pruned_ones_keeps_its_state(hourly):
+    for hour in ("05", "07", "08"):
+        hourly.run(f"2026-11-09T{hour}")
+    hourly.run("2026-11-09T06", "held")
+    hourly.prune("2026-11-09T08:00:00Z")
+    hourly.store._tombstones["j"] = [hourly.store._tombstones["j"][0].replace(until=at("2026-11-09T08:00:00Z"))]
+    assert windows(hourly, "2026-11-09T05:00:00Z", "2026-11-09T08:00:00Z") == {
+        "2026-11-09T05": "pruned",
+        "2026-11-09T06": "held",
+        "2026-11-09T07": "pruned",
+    }
 
 
 def test_a_window_ends_where_the_next_one_begins():

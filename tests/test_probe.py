@@ -91,6 +91,22 @@ def test_three_missing_in_a_row_are_three_lines_and_four_are_a_range(hourly):
     assert counted(found) == {"missing": 7}
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=6),
+    st.lists(st.tuples(st.integers(-5, 65), st.integers(1, 9)), max_size=6),
+)
+def test_gaps_without_spans_are_the_windows_in_the_one_and_not_in_the_other(gaps, spans):
+    hours = Expectation((ScheduleVersion(1, "hour", "UTC", "debian", 0, None, 0.0),), 0, 70 * 3600)
+    absent: set[int] = {number for first, count in gaps for number in range(first, min(first + count, 70))}
+    gone = {number for first, count in spans for number in range(first, first + count)}
+    ranges = [range(number, number + 1) for number in sorted(absent)]
+    cut = sorted((first * 3600, (first + count) * 3600) for first, count in spans)
+    left = hours.without(ranges, cut)
+    assert [number for part in left for number in part] == sorted(absent - gone)
+    whole = hours.without([range(70)], cut)
+    assert [number for part in whole for number in part] == sorted(set(range(70)) - gone)
+
+
 def test_ten_thousand_missing_minutes_are_one_line():
     planted = Planted("* * * * *")
     found = planted.probe("2026-11-02T00:00:00Z", "2026-11-09T00:00:00Z")
@@ -123,6 +139,20 @@ def test_a_refused_window_stands_apart_from_the_range_around_it(hourly):
         ("missing", "2026-11-09T05"),
         ("missing", "2026-11-09T06 … 2026-11-09T09 (4 windows)"),
     ]
+
+
+def test_a_pruned_window_is_not_missing_and_those_between_still_are(hourly):
+    hourly.hours("2026-11-08T00:00:00Z", "2026-11-09T12:00:00Z", but=("2026-11-08T05", "2026-11-09T10"))
+    hourly.prune("2026-11-09T00:00:00Z")
+    told = hourly.probe("2026-11-08T00:00:00Z")
+    assert said(told) == [("missing", "2026-11-08T05"), ("missing", "2026-11-09T10")]
+
+
+def test_a_trigger_for_a_pruned_window_is_nothing_to_say(hourly):
+    clean(hourly)
+    hourly.prune("2026-11-09T11:00:00Z")
+    hourly.skip("2026-11-09T10", "pruned")
+    assert hourly.probe() == []
 
 
 def test_a_window_from_before_the_job_was_recorded_says_so():

@@ -9,7 +9,7 @@ from ranonce.findings import Finding, counts
 from ranonce.lifecycle import DONE
 from ranonce.probe import judge
 from ranonce.record import Record
-from ranonce.standing import EXPECTED, MISSING, since, state_of
+from ranonce.standing import EXPECTED, MISSING, PRUNED, since, state_of
 from ranonce.timefmt import format_instant
 from ranonce.windows import due
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ranonce.lifecycle import Run
     from ranonce.probe import Claimed, Job, Moment
+    from ranonce.stores.base import Tombstone
 
 #: More windows than this are no table any more.
 MOST_WINDOWS = 100_000
@@ -129,15 +130,24 @@ def _counts(job: Job, findings: list[Finding]) -> dict[str, int]:
     for bucket in ("failed", "exhausted", "held", "stopped", "running", "stuck", "zombies", "missing"):
         if found[bucket]:
             told[bucket] = found[bucket]
+    if job.pruned:
+        told[PRUNED] = job.pruned
     return told
 
 
 def windows(
-    job: Job, moment: Moment, runs: Sequence[Run], claims: Sequence[Claimed], since: int, until: int
+    job: Job,
+    moment: Moment,
+    runs: Sequence[Run],
+    claims: Sequence[Claimed],
+    since: int,
+    until: int,
+    stones: Sequence[Tombstone] = (),
 ) -> list[WindowState]:
     """Return the windows that start in [since, until): those that are expected, and those that are recorded.
 
-    `runs` are all recorded ones, `claims` those that are running. Raises UsageError for more than 100,000 windows.
+    `runs` are all recorded ones, `claims` those that are running, `stones` what stands for pruned ones. Raises
+    UsageError for more than 100,000 windows.
     """
     wanted = Expectation(job.versions, since, until)
     if wanted.total > MOST_WINDOWS:
@@ -156,10 +166,14 @@ def windows(
         for window in era.schedule.windows(era.since, era.until):
             if window.start in found:
                 found[window.start] = found[window.start].replace(end=window.end)
+    for stone in stones:
+        for number in range(wanted.from_on(stone.since), wanted.from_on(stone.until)):
+            start = wanted.start(number)
+            found[start] = found[start].replace(state=PRUNED)
     for run in runs:
         state = state_of(run, _holder_alive(run, claims, moment))
         before = found.get(run.window_start)
-        if before is not None and before.state not in (DONE, MISSING, EXPECTED):
+        if before is not None and before.state not in (DONE, MISSING, EXPECTED, PRUNED):
             continue  # several inputs of one window: it is done when all of them are
         found[run.window_start] = WindowState(run.key.window, run.window_start, run.window_end, state)
     return [found[start] for start in sorted(found)]

@@ -78,9 +78,10 @@ def _missing(ledger: OpenLedger, spec: JobSpec, declared: Declared, *, before: i
     assert job is not None, "the job was recorded before its windows are looked for"
     begin = int(max(job.declared_at, spec.since or 0))
     known = {run.window_start for run in ledger.store.runs(spec.name, begin, before)}
+    stones = ledger.store.tombstones(spec.name, begin, before)
     for version, end in zip(declared.versions, [v.valid_from for v in declared.versions[1:]] + [before], strict=True):
         schedule = schedule_of(version)
         for start in schedule.expected(max(begin, version.valid_from or 0), min(end or 0, before)):
-            if start not in known:
+            if start not in known and not any(stone.since <= start < stone.until for stone in stones):
                 window = schedule.window_at(start)
                 yield Earlier(RunKey(spec.name, window.key, given), window, version.number)

@@ -87,6 +87,21 @@ class Expectation:
         strange.extend(recorded[at:])
         return gaps, strange
 
+    def without(self, gaps: Sequence[range], spans: Sequence[tuple[int, int]]) -> list[range]:
+        """Return what is left of gaps without the windows that start in any of the spans (ascending, unix seconds)."""
+        left: list[range] = []
+        cuts = [range(self.from_on(since), self.from_on(until)) for since, until in spans]
+        for gap in gaps:
+            begin = gap.start
+            for cut in cuts:
+                if cut.start < gap.stop and cut.stop > begin:
+                    if begin < cut.start:
+                        left.append(range(begin, cut.start))
+                    begin = cut.stop
+            if begin < gap.stop:
+                left.append(range(begin, gap.stop))
+        return left
+
     def due_by(self, now: float, late_after: float) -> list[range]:
         """Return the numbers of the windows that are due at an instant: those that have not run are missing."""
         parts = []

@@ -1,8 +1,8 @@
 """Where a run stands, in words for people: its state at one instant, with what is known of whoever holds it. Pure.
 
-The words for a window's state are those of a run (`done failed stopped held running`), and three more: `zombie` (it
-runs by its record, and nobody is alive behind it), `missing` (due, and never started) and `expected` (not started, and
-not missing yet: in the future, or its trigger may still come).
+The words for a window's state are those of a run (`done failed stopped held running`), and four more: `zombie` (it
+runs by its record, and nobody is alive behind it), `missing` (due, and never started), `expected` (not started, and
+not missing yet: in the future, or its trigger may still come) and `pruned` (it ran, and its record was pruned).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ranonce.lifecycle import Lease, Run, Sighting
     from ranonce.stores.base import Clock
 
-ZOMBIE, MISSING, EXPECTED = "zombie", "missing", "expected"
-STATES = (DONE, FAILED, STOPPED, "held", RUNNING, ZOMBIE, MISSING, EXPECTED)
+ZOMBIE, MISSING, EXPECTED, PRUNED = "zombie", "missing", "expected", "pruned"
+STATES = (DONE, FAILED, STOPPED, "held", RUNNING, ZOMBIE, MISSING, EXPECTED, PRUNED)
 
 #: A run is stuck when it has been at work for longer than so many of its windows.
 STUCK_AFTER_WINDOWS = 2

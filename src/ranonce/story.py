@@ -5,13 +5,14 @@ from __future__ import annotations
 from ranonce import lifecycle
 from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED, attempts_left
 from ranonce.record import Record
-from ranonce.standing import EXPECTED, MISSING, how_it_ended, since, state_of, stuck, worked
+from ranonce.standing import EXPECTED, MISSING, PRUNED, how_it_ended, since, state_of, stuck, worked
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ranonce.lifecycle import Decision, Event, Run
     from ranonce.probe import Claimed, Moment
+    from ranonce.stores.base import Tombstone
     from ranonce.windows import Window
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
@@ -97,6 +98,12 @@ def of_window(
     told = f"; {tried}" if refused else ""
     why = f"it is not due before {format_instant(due_at)}{told}"
     return Story(job, window, EXPECTED, UNKNOWN, why, "", events=events)
+
+
+def of_pruned(job: str, window: Window, events: tuple[Event, ...], stone: Tombstone) -> Story:
+    """Tell of a window whose record was pruned: it had its run, and that is all that is left of it."""
+    why = f"it was over (done, or failed for good), and its record was pruned at {format_instant(stone.pruned_at)}"
+    return Story(job, window, PRUNED, YES, why, "", events=events)
 
 
 def what_next(decision: Decision) -> str:

@@ -104,7 +104,8 @@ class Survey:
     def _read(self, job: Job, since: int, until: int) -> Job:
         store, name = self.store, job.name
         outline = store.outline(name, since, until)
-        gaps, odd = job.expectation.gaps(outline.starts)
+        absent, odd = job.expectation.gaps(outline.starts)
+        gaps = self._not_pruned(job, absent, since, until) if absent else absent
         events = store.notable_events(name, since, until)
         runs = self._notable(name, outline.notable)
         claims = self._claims(name, runs, since)
@@ -115,6 +116,7 @@ class Survey:
         return job.replace(
             starts=outline.starts,
             gaps=tuple(gaps),
+            pruned=sum(map(len, absent)) - sum(map(len, gaps)),
             strange=tuple(self._strange(job, odd, runs)),
             runs=tuple(runs),
             whole=whole,
@@ -125,6 +127,11 @@ class Survey:
             older=tuple(store.unfinished(name, since, NAMED_BACKLOG)) if backlog and few else (),
             future=tuple(store.runs(name, self.future, FAR)),
         )
+
+    def _not_pruned(self, job: Job, absent: list[range], since: int, until: int) -> list[range]:
+        """Return the windows that have no run because they never had one."""
+        stones = self.store.tombstones(job.name, since, until)
+        return job.expectation.without(absent, [(stone.since, stone.until) for stone in stones])
 
     def latest(self, name: str, limit: int) -> list[Run]:
         """Return the newest runs by window, without those that lie in the future, newest first."""

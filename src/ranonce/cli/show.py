@@ -47,8 +47,8 @@ COMMAND = Command(
         *LEDGER_OPTIONS,
     ),
     description="""WINDOW is a key as the ledger prints it, or a date, which finds the windows that begin on that day in
-    the job's zone. Without it: the newest windows, and the story of the newest. Exits 0 if it ran (done), 1 if it did
-    not, 2 if that is not known: it runs now, is not due yet, or there is no such window.""",
+    the job's zone. Without it: the newest windows, and the story of the newest. Exits 0 if it ran (done, or pruned
+    since), 1 if it did not, 2 if that is not known: it runs now, is not due yet, or there is no such window.""",
 )
 
 
@@ -117,7 +117,10 @@ class _Teller:
             claimed = self.survey.claimed(run) if run.status == RUNNING else None
             own = tuple(event for event in events if event.key == run.key)
             told.append(story.of_run(run, _window(run), own, claimed, moment, job.max_attempts))
-        if not told:
+        stones = [] if told else store.tombstones(job.name, window.start, window.start + 1)
+        if stones:
+            told.append(story.of_pruned(job.name, window, events, stones[0]))
+        elif not told:
             told.append(story.of_window(job.name, window, events, self._due(window), moment, self._expected(window)))
         return [each.replace(next=self._next(each)) for each in told]
 

@@ -47,7 +47,8 @@ COMMAND = Command(
     description="""Without a job: for each one its newest window and its state, the newest that is done, the next one
     and when it is missing, and how many windows of the last 7 days are in which state. With a job: also its windows,
     past or future, recorded or not. States are done, failed, stopped, held, running, zombie (it runs by its record,
-    and nobody is alive behind it), missing (due, and never started) and expected (not started, and not missing).""",
+    and nobody is alive behind it), missing (due, and never started), expected (not started, and not missing) and pruned (it ran, and its record was
+    pruned).""",
 )
 
 
@@ -113,7 +114,8 @@ def windows_of(survey: Survey, job: Job, span: Span) -> list[WindowState]:
     """Return the windows of a job in a span, with their states."""
     runs: list[Run] = survey.store.runs(job.name, span.since, span.until)
     claims = [survey.claimed(run) for run in runs if run.status == RUNNING]
-    return board.windows(job, survey.moment, runs, claims, span.since, span.until)
+    stones = survey.store.tombstones(job.name, span.since, span.until)
+    return board.windows(job, survey.moment, runs, claims, span.since, span.until, stones)
 
 
 # --- what is printed ------------------------------------------------------------------------------------------------
