@@ -67,10 +67,11 @@ class Job(Record):
 
     `declared_at` is None for a job that stands only in the configuration; `begins`: nothing is expected earlier.
     `starts` are the recorded windows of the span, `gaps` the numbers of expected windows without a run, `pruned` how
-    many had one whose record was pruned, `strange` the runs of windows that nobody expected. `runs` are the runs of the span that are more than plainly done, with others
-    that they must be compared to; `whole`: they are all of the span. `events` are the notable ones, `stories` all
-    events of windows where those do not say what became of every attempt. `backlog` counts what waits from before the
-    span, `older` are its runs where they are few; `future` are runs of windows that have not begun.
+    many had one whose record was pruned, `strange` the runs of windows that nobody expected. `runs` are the runs of
+    the span that are more than plainly done, with others that they must be compared to; `whole`: they are all of the
+    span. `events` are the notable ones, `stories` all events of windows where those do not say what became of every
+    attempt. `backlog` counts what waits from before the span, `older` are its runs where they are few; `future` are
+    runs of windows that have not begun.
     """
 
     name: str

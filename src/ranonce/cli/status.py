@@ -47,8 +47,8 @@ COMMAND = Command(
     description="""Without a job: for each one its newest window and its state, the newest that is done, the next one
     and when it is missing, and how many windows of the last 7 days are in which state. With a job: also its windows,
     past or future, recorded or not. States are done, failed, stopped, held, running, zombie (it runs by its record,
-    and nobody is alive behind it), missing (due, and never started), expected (not started, and not missing) and pruned (it ran, and its record was
-    pruned).""",
+    and nobody is alive behind it), missing (due, and never started), expected (not started, and not missing) and
+    pruned (it ran, and its record was pruned).""",
 )
 
 
