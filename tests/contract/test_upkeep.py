@@ -79,8 +79,22 @@ def test_the_newest_run_and_the_newest_done_run_stay(kind):
     assert starts(planted) == [1, 3]
 
 
+def test_the_newest_event_stays_since_its_number_must_not_be_used_again(planted):
+    planted.event("skipped", planted.recorded("2025-11-12"), at=START + 60 * DAY, reason="done")
+    newest = planted.store.newest_events(1)[0]
+    planted.store.upkeep().prune("j", KEEP)
+    assert starts(planted) == [2, 44]
+    assert planted.store.newest_events(1)[0] == newest
+    planted.skip("2025-11-18", "late")
+    planted.store.upkeep().prune("j", KEEP)
+    assert starts(planted) == [44]
+    planted.skip("2025-11-19", "late", at=START + 60 * DAY)
+    assert planted.store.newest_events(1)[0].seq == newest.seq + 2
+
+
 def test_windows_that_never_ran_are_no_part_of_a_tombstone(planted):
     planted.run("2025-11-18")
+    planted.run("2025-12-25")
     planted.store.upkeep().prune("j", KEEP)
     assert stones(planted) == [(0, 6, 6), (8, 9, 1)]
     assert not planted.store.read(RunKey("j", "2025-11-17"), START + 7 * DAY).pruned
@@ -93,6 +107,7 @@ def test_tombstones_grow_together(planted):
     upkeep.prune("j", Retention(START + 4 * DAY, 0))
     assert stones(planted) == [(0, 4, 4)]
     planted.run("2025-11-09")
+    planted.run("2025-12-25")
     upkeep.prune("j", KEEP)
     assert stones(planted) == [(-1, 6, 7)]
 

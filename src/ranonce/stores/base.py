@@ -240,8 +240,9 @@ class Upkeep(Protocol):
     def prune(self, job: str, keep: Retention, *, after: Place = FIRST, limit: int = 500) -> Pruned:
         """Prune the next `limit` runs of a job, in one transaction: those that `lifecycle.prunable` lets go.
 
-        Their rows and events go, a tombstone stays. The newest run of a job and its newest done one always stay. Old
-        facts about windows without a run go, too; those windows stay what they are: never run.
+        Their rows and events go, a tombstone stays. The newest run of a job and its newest done one always stay, and
+        so does the newest event with all of its window: no number is given twice. Old facts about windows without a run
+        go, too; those windows stay what they are: never run.
         """
 
     def problems(self, *, deep: bool) -> list[str]:

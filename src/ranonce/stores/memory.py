@@ -260,6 +260,7 @@ class MemoryStore:
             runs, every = come[:limit], self._of(job)
             newest_done = self.last_done(job, 1 << 62)
             spared = {run.window_start for run in (*every[-1:], *([newest_done] if newest_done else ()))}
+            spared |= {event.window_start for event in self._events[-1:] if event.key.job == job}
             going = [run for run in runs if run.window_start not in spared and prunable(run, keep)]
             end = runs[-1].window_start if len(runs) == limit else before
             for run in going:
@@ -276,6 +277,7 @@ class MemoryStore:
                     and after.window_start <= event.window_start < end
                     and event.window_start not in kept
                     and event.at < keep.done_before
+                    and event.seq != self._seq
                 )
             ]
             self._events = [event for event in self._events if event not in gone]

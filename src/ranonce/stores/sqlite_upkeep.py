@@ -75,7 +75,8 @@ class SqliteUpkeep:
 
     def _spared(self, job: str) -> set[int]:
         newest, done = self._store.latest(job, 1), self._store.last_done(job, FAR)
-        return {run.window_start for run in (*newest, *([done] if done else []))}
+        last = [event.window_start for event in self._store.newest_events(1) if event.key.job == job]
+        return {*last, *(run.window_start for run in (*newest, *([done] if done else [])))}
 
     def _drop(self, run: Run) -> list[int]:
         place = (run.key.job, run.window_start, run.key.window, run.key.input)

@@ -58,8 +58,10 @@ DELETE FROM runs WHERE job = ? AND window_start = ? AND "window" = ? AND input =
 DELETE FROM events WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? RETURNING seq;
 
 -- name: drop_loose_events
--- Old facts about windows that have no run: triggers that were refused, notes.
+-- Old facts about windows that have no run: triggers that were refused, notes. Never the newest: SQLite would give its
+-- number again.
 DELETE FROM events WHERE job = ? AND window_start >= ? AND window_start < ? AND at < ?
+  AND seq < (SELECT max(seq) FROM events)
   AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.job = events.job AND runs.window_start = events.window_start)
 RETURNING seq;
 
