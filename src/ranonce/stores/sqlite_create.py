@@ -49,7 +49,7 @@ def _build(path: str, ledger: str, volatile: str | None, epoch: int) -> None:
         if mode != "wal":
             raise StoreUnavailable(f"{path!r} cannot be put in WAL mode (it stays {mode}).", "Use a local disk.")
         db.execute("PRAGMA synchronous = FULL")
-        schema = _read_schema()
+        schema = read_schema()
         db.executescript(
             f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; {schema} COMMIT;"
         )
@@ -59,7 +59,8 @@ def _build(path: str, ledger: str, volatile: str | None, epoch: int) -> None:
         db.close()
 
 
-def _read_schema() -> str:
+def read_schema() -> str:
+    """Return the statements that make the tables."""
     with open(os.path.join(os.path.dirname(__file__), "sqlite_schema.sql"), encoding="utf-8") as file:
         return file.read()
 
