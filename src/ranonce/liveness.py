@@ -282,6 +282,30 @@ def unrecorded(folder: str) -> list[tuple[str, str]]:
     return [(owner, text) for _, owner, text in sorted(outcomes)]
 
 
+def abandoned(folder: str, before: float) -> list[str]:
+    """Return the owners of attempts without an outcome that nobody seems to be at any more, oldest first.
+
+    Their files are free and were last written before an instant (unix seconds), and no process of theirs is seen here.
+    That is no proof of death (another boot or namespace): whoever removes them makes sure that no lease names them.
+    """
+    try:
+        names = os.listdir(os.path.join(folder, "attempts"))
+    except OSError:
+        return []
+    found = []
+    for owner in names:
+        if not _is_owner(owner):
+            continue
+        path = _path(folder, owner)
+        written = _modified(path)
+        seen = _open_attempt(path)
+        if seen is None or seen[0] is not False or "outcome" in seen[1] or written >= before * 1e9:
+            continue
+        if examine(folder, owner, this_host()).state != "alive":
+            found.append((written, owner))
+    return [owner for _, owner in sorted(found)]
+
+
 def forget(folder: str, owner: str) -> bool:
     """Remove an ended attempt's file, once the ledger has its story. A file still locked and without outcome stays."""
     path = _path(folder, owner)
