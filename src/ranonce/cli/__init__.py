@@ -25,6 +25,8 @@ COMMANDS: dict[str, str] = {
     "rerun": "Do a window's work again on purpose.",
     "release": "Say what became of a run that cannot say so itself.",
     "note": "Note something worth knowing about a window.",
+    "prune": "Forget what was over long ago; the windows stay done.",
+    "backup": "Copy the ledger to a file, while jobs run.",
     "stop": "Inside a job: give up on purpose, until a time.",
 }
 

@@ -1,0 +1,77 @@
+"""`ranonce backup`: copy the ledger to a file, while jobs run."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
+from ranonce.cli.opening import open_ledger
+from ranonce.cli.options import Command
+from ranonce.cli.report import write, write_json
+from ranonce.errors import UsageError
+from ranonce.names import plain
+from ranonce.receipts import say
+from ranonce.storeurl import sqlite_path
+from ranonce.timefmt import format_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ranonce.cli.options import Parsed
+
+COMMAND = Command(
+    "backup",
+    ("PATH",),
+    "Copy the ledger to a file, while jobs run.",
+    (JSON, *LEDGER_OPTIONS),
+    description="""Writes one consistent state of a SQLite ledger to a new private file, checks it, and only then gives
+    it its name. Where PATH is a folder, the file in it is named after the present instant. A copy made in another way
+    while jobs run may miss what stands in the ledger's -wal file.""",
+)
+
+
+def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
+    """Write the copy; say up to where it goes, and how it is put back."""
+    config, ledger = open_ledger(parsed, environ, reading=True)
+    for warning in ledger.warnings:
+        say(f"ranonce: {plain(warning)}")
+    store = sqlite_path(config.ledger.store)
+    if store is None:
+        raise UsageError(
+            f"`ranonce backup` copies a SQLite ledger, and this one is at {config.ledger.store}.",
+            "Use what its server has for backups.",
+        )
+    from ranonce.stores.sqlite_upkeep import SqliteUpkeep
+
+    upkeep = ledger.store.upkeep()
+    assert isinstance(upkeep, SqliteUpkeep)
+    path = _named(parsed.arguments[0])
+    last = upkeep.backup(path)
+    identity = ledger.store.identity()
+    if parsed.flag("json"):
+        told = {"event": "backup", "path": path, "bytes": os.stat(path).st_size, "last_event": last}
+        write_json({**told, "ledger": identity.ledger, "epoch": identity.epoch})
+        return 0
+    write(
+        map(
+            plain,
+            [
+                f"Wrote {path}: the ledger {identity.ledger} up to event {last}.",
+                f"To put it back, while no job runs: copy it to {store}, mode 0600, and remove {store}-wal and -shm.",
+                "Where something ran since, the journals of its hosts know more, and jobs refuse to run until",
+                "the loss is accepted (ranonce accept-loss).",
+            ],
+        )
+    )
+    return 0
+
+
+def _named(path: str) -> str:
+    """Return the absolute path of the file to write: in a folder, one named after the present instant."""
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(path):
+        return path
+    instant = format_instant(time.time()).replace("-", "").replace(":", "")
+    return os.path.join(path, f"ranonce-{instant}.db")
