@@ -86,11 +86,13 @@ _EVENTS = {"skipped": "not run", "unavailable": "not run"}
 
 
 class Receipts:
-    """Where receipts go. `mode`: all, problems, none, or the path of a file they are appended to."""
+    """Where receipts go. `mode`: all, problems, none, or the path of a file they are appended to. They are sentences
+    on a terminal, unless `as_json`."""
 
-    def __init__(self, mode: str, *, quiet: bool = False) -> None:
+    def __init__(self, mode: str, *, quiet: bool = False, as_json: bool = False) -> None:
         self.mode = mode
         self.quiet = quiet
+        self.as_json = as_json
 
     def write(self, receipt: Receipt) -> None:
         """Give a receipt out."""
@@ -103,7 +105,7 @@ class Receipts:
         terminal = sys.stderr is not None and sys.stderr.isatty()
         if terminal and self.quiet and not problem:
             return
-        say(receipt.as_sentence() if terminal else receipt.as_json())
+        say(receipt.as_sentence() if terminal and not self.as_json else receipt.as_json())
 
     def _append(self, line: str) -> None:
         try:

@@ -46,7 +46,7 @@ class Command(Record):
     """One command of `ranonce`: its positional arguments as the usage line shows them, and its options.
 
     An argument is `JOB`, `[WINDOW]` (may be left away) or `[JOB…]` (any number, last). `takes_command` says that
-    `-- COMMAND…` may follow.
+    `-- COMMAND…` may follow. `program` is what is called, where that is not `ranonce` and the command's name.
     """
 
     name: str
@@ -55,6 +55,12 @@ class Command(Record):
     options: tuple[Option, ...]
     description: str = ""
     takes_command: bool = False
+    program: str | None = None
+
+    @property
+    def called(self) -> str:
+        """What is written to call it."""
+        return self.program or f"ranonce {self.name}"
 
 
 class Parsed(Record):
@@ -131,7 +137,7 @@ def parse(command: Command, argv: list[str]) -> Parsed:
 
 def usage_line(command: Command) -> str:
     """Return the usage line, as help and errors show it."""
-    words = ["ranonce", command.name, *command.arguments]
+    words = [command.called, *command.arguments]
     if command.options:
         words.append("[options]")
     if command.takes_command:
@@ -182,7 +188,7 @@ def _split(command: Command, argv: list[str]) -> tuple[list[str], list[str] | No
     before, rest = argv[:at], argv[at + 1 :]
     if not command.takes_command:
         if any(word.startswith("-") for word in rest):
-            raise UsageError(f"`ranonce {command.name}` runs no command after --.", f"Usage: {usage_line(command)}.")
+            raise UsageError(f"`{command.called}` runs no command after --.", f"Usage: {usage_line(command)}.")
         return before + rest, None
     if not rest or not rest[0]:
         raise UsageError("No command follows --.", f"Usage: {usage_line(command)}.")
@@ -250,4 +256,4 @@ def _unknown(command: Command, name: str, known: Mapping[str, Option]) -> UsageE
         step = nearest(name, [each for each in known if each.startswith("--")])
     else:
         step = f"Usage: {usage_line(command)}."
-    return UsageError(f"`ranonce {command.name}` has no option {shown(name)}.", step)
+    return UsageError(f"`{command.called}` has no option {shown(name)}.", step)

@@ -1,0 +1,80 @@
+"""What a claim answers when it is refused, and what a job raises to give up on purpose."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+
+from ranonce.cli.stop import LONGEST_REASON, LONGEST_STOP_SECONDS
+from ranonce.errors import UsageError
+from ranonce.lifecycle import Refusal as Refused
+from ranonce.names import check_name
+from ranonce.record import Record
+from ranonce.settings import duration, text
+from ranonce.timefmt import from_datetime, shown, to_datetime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Literal
+
+
+class Refusal(Record):
+    """Why a claim was refused. It is false, so `if run := ledger.claim(…)` asks whether there is work to do.
+
+    `reason` is one of done, busy, overlap, waiting, exhausted, held, gate, conflict, early, late, pruned and
+    superseded. `holder` is the owner id (or the job, for a gate) that stands in the way, `until` an aware UTC datetime,
+    `pid` a process of this host that still works on it.
+    """
+
+    reason: str
+    sentence: str
+    holder: str | None = None
+    until: datetime | None = None
+    pid: int | None = None
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+def public(refusal: Refused) -> Refusal:
+    """Return a refusal of the ledger as Python callers see it."""
+    until = None if refusal.until is None else to_datetime(refusal.until)
+    return Refusal(refusal.reason, refusal.sentence, refusal.holder, until, refusal.pid)
+
+
+class Stop(Exception):
+    """Raise it inside a job to give up on purpose, for a rate limit, say: the run is `stopped`, and costs no attempt.
+
+    `retry_after` is the time to resume not before: seconds, a timedelta, text such as "34h", or an aware datetime;
+    without one the next trigger resumes it. `gate` names a resource (or several) that is closed until then for every
+    job that uses it. UsageError for a naive or far time, and for a gate without a time.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        retry_after: float | str | timedelta | datetime | None = None,
+        gate: str | Iterable[str] = (),
+    ) -> None:
+        self.reason = text(reason)[:LONGEST_REASON]
+        self.gates = tuple(check_name("gate", name) for name in ([gate] if isinstance(gate, str) else gate))
+        self.resume_at = None if retry_after is None else _resume_at(retry_after)
+        if self.gates and self.resume_at is None:
+            raise UsageError("a gate is closed until a time.", "Say which: Stop(…, retry_after=…, gate=…).")
+        super().__init__(reason)
+
+
+def _resume_at(retry_after: float | str | timedelta | datetime) -> float:
+    """Return the instant to resume at, in unix seconds. Absurd values are refused; the past means now."""
+    now = time.time()
+    at = from_datetime(retry_after) if isinstance(retry_after, datetime) else now + seconds(retry_after)
+    if at > now + LONGEST_STOP_SECONDS:
+        raise UsageError(f"retry_after={shown(retry_after)} is more than a year away.", "Name a time within a year.")
+    return max(at, now)
+
+
+def seconds(value: float | str | timedelta) -> float:
+    """Return a duration in seconds: a number of them, a timedelta, or text such as "5m"."""
+    return value.total_seconds() if isinstance(value, timedelta) else duration(value)

@@ -1,0 +1,125 @@
+"""The open ledgers of one process: lent to one thread at a time, and none crosses a fork.
+
+A connection to SQLite may not be used by two threads at once, and after a fork it may not even be closed by the child.
+So a thread borrows one for as long as it asks the ledger something; a fork waits for those that are lent, and closes
+what is idle. Parent and child open their own when they next need one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from contextlib import contextmanager
+
+from ranonce.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ranonce.ledger import OpenLedger
+
+#: How long a fork waits for questions that are under way in other threads. What is still lent then stays with the
+#: parent: the child never touches it.
+FORK_WAIT_SECONDS = 5.0
+
+
+class Connections:
+    """Open ledgers of the same store, as many as are asked at the same time."""
+
+    def __init__(self, first: OpenLedger) -> None:
+        self._pattern = first
+        self._idle: dict[float, list[OpenLedger]] = {first.wait_seconds: [first]}
+        self._lent: dict[OpenLedger, int] = {}  # and the thread that has it
+        self._changed = threading.Condition()
+        self._closed = False
+        _watch_forks()
+        _every.add(self)
+
+    @contextmanager
+    def lend(self, wait_seconds: float | None = None) -> Iterator[OpenLedger]:
+        """Lend an open ledger to this thread. `wait_seconds` is how long it waits for its store.
+
+        One that was left by an exception is closed, not lent again. Raises what opening a ledger raises.
+        """
+        wait = self._pattern.wait_seconds if wait_seconds is None else wait_seconds
+        ledger = self._take(wait)
+        sound = False
+        try:
+            yield ledger
+            sound = True
+        finally:
+            self._give_back(ledger, sound)
+
+    def _take(self, wait: float) -> OpenLedger:
+        with self._changed:
+            if self._closed:
+                raise UsageError("this ledger is closed.", "Open it again: Ledger.open().")
+            idle = self._idle.get(wait)
+            ledger = idle.pop() if idle else self._pattern.reopen(wait_seconds=wait)
+            self._lent[ledger] = threading.get_ident()
+            return ledger
+
+    def _give_back(self, ledger: OpenLedger, sound: bool) -> None:
+        with self._changed:
+            self._lent.pop(ledger, None)
+            ledger.warnings.clear()
+            if sound and not self._closed:
+                self._idle.setdefault(ledger.wait_seconds, []).append(ledger)
+            else:
+                ledger.close()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Close what is idle now, and what is lent once it comes back."""
+        with self._changed:
+            self._closed = True
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        for ledgers in self._idle.values():
+            while ledgers:
+                ledgers.pop().close()
+
+    def _before_fork(self) -> None:
+        self._changed.acquire()
+        here = threading.get_ident()
+        self._changed.wait_for(lambda: all(thread == here for thread in self._lent.values()), FORK_WAIT_SECONDS)
+        self._close_idle()
+
+    def _after_fork_here(self) -> None:
+        self._changed.release()
+
+    def _after_fork_there(self) -> None:
+        self._changed = threading.Condition()
+        self._left_behind = list(self._lent)  # the parent's: not to be closed, so never to be forgotten
+        self._lent.clear()
+
+
+_every: weakref.WeakSet[Connections] = weakref.WeakSet()
+_forking: list[Connections] = []
+_watched: list[bool] = []
+
+
+def _watch_forks() -> None:
+    """Let every fork of this process pass by here, from the first open ledger on."""
+    if not _watched:
+        _watched.append(True)
+        os.register_at_fork(before=_before, after_in_parent=_here, after_in_child=_there)
+
+
+def _before() -> None:
+    _forking[:] = _every
+    for connections in _forking:
+        connections._before_fork()
+
+
+def _here() -> None:
+    while _forking:
+        _forking.pop()._after_fork_here()
+
+
+def _there() -> None:
+    while _forking:
+        _forking.pop()._after_fork_there()

@@ -1,0 +1,209 @@
+"""`Job.main()`: the command line of a job that is a Python function. Options, receipts and exit statuses are those of
+`ranonce run`; what only a command can have (its grace, its standard input …) is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+from ranonce.cli.invoking import INPUT, WORK_OPTIONS
+from ranonce.cli.joboptions import job_settings
+from ranonce.cli.options import Command, Option, parse
+from ranonce.cli.run import COMMAND as RUN
+from ranonce.errors import EX_DONE, EX_STORE_UNAVAILABLE, ConfigError, NotThisLedger, RanonceError, StoreUnavailable
+from ranonce.invocation import Asked, digest_of, that_counts
+from ranonce.jobspec import JobSpec
+from ranonce.process import STOP_SIGNALS, die_by, hold_standard_streams
+from ranonce.python.answers import Stop
+from ranonce.python.calling import Place
+from ranonce.python.job import Call, called, drive
+from ranonce.python.verdict import TimeLimit, of_the_job
+from ranonce.receipts import Receipt, Receipts, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+    from typing import Any, NoReturn, Self
+
+    from ranonce.attempt import Result
+    from ranonce.cli.options import Parsed
+    from ranonce.python.job import Job, Own
+    from ranonce.python.run import Ended
+
+#: Options of `ranonce run` that are about a command and the process it runs in.
+OF_A_COMMAND = {"grace-kill", "reconcile", "check", "leftovers", "stdin", "raw-exit"}
+
+
+def main(job: Job[Any], argv: Sequence[str] | None) -> NoReturn:
+    """Run the job once as its command line says, and end the process."""
+    hold_standard_streams()
+    words = list(sys.argv[1:] if argv is None else argv)
+    with _Signals() as signals:
+        status = _status(job, words, signals)
+    if signals.die_by is not None:
+        die_by(signals.die_by)
+    sys.exit(status)
+
+
+def command_of(job: Job[Any]) -> Command:
+    """Return the command line of a job."""
+    own = {"window", "scheduled-at", "now", "trigger"}
+    about = [option for option in RUN.options if option.name in own]
+    work = [option for option in WORK_OPTIONS if option.name not in OF_A_COMMAND]
+    program = os.path.basename(sys.argv[0] or "") or job.name
+    summary = f"Do a window's work of the job {job.name}, if it is still to be done."
+    description = "\n\n".join((job.function.__doc__ or "").strip().split("\n\n")[:1])
+    json = Option("json", "Give receipts as JSON, on a terminal too.")
+    return Command(program, (), summary, (*about, INPUT, *work, json), description=description, program=program)
+
+
+def _status(job: Job[Any], words: list[str], signals: _Signals) -> int:
+    """Return the exit status. Prints one sentence for every error that was foreseen."""
+    try:
+        command = command_of(job)
+        return _carry_out(job, command, parse(command, words), signals)
+    except RanonceError as error:
+        say(f"ranonce: {error}")
+        return error.exit_status
+    except OSError as error:
+        where = f"{error.filename!r}: " if error.filename else ""
+        say(f"ranonce: {where}{error.strerror or error}. Nothing was started because of it.")
+        return EX_STORE_UNAVAILABLE
+
+
+def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signals) -> int:
+    settings = {**job._settings, **job_settings(command, parsed)}
+    receipts = Receipts(settings.get("receipt", "all"), quiet=parsed.flag("quiet"), as_json=parsed.flag("json"))
+    place = Place(parsed.get("store"), None, parsed.get("config"))
+    results: list[Result] = []
+
+    def tell(ended: Ended) -> None:
+        _show(ended.error)
+        results.append(_as_exit(ended))
+        receipts.write(results[-1].receipt)
+
+    source = parsed.get("input")
+    asked = Asked(
+        now=parsed.get("now", time.time()),
+        settings=settings,
+        window=parsed.get("window"),
+        scheduled_at=parsed.get("scheduled-at"),
+        digest=digest_of(source) if source is not None else None,
+        trigger=parsed.get("trigger"),
+        terminal=os.isatty(0),
+    )
+    call = Call(place, asked, os.environ, True, tell, lambda: signals.first)
+    try:
+        receipts.mode = place.configuration(job.name).jobs.get(job.name, JobSpec(job.name)).replace(**settings).receipt
+        if job._is_async:
+            import asyncio
+
+            asyncio.run(_in_a_loop(job, call, signals))
+        else:
+            drive(job._conduct, call, None, signals.call)
+    except (StoreUnavailable, NotThisLedger, ConfigError) as error:
+        receipts.write(Receipt("unavailable", job.name, exit=error.exit_status, reason=error.code))
+        raise
+    counts = that_counts(results)
+    signals.die_by = results[-1].signal if signals.first is not None else counts.signal
+    return counts.exit
+
+
+def _as_exit(ended: Ended) -> Result:
+    """A run that was recorded as done, and then raised, is no success of the program."""
+    result = ended.result
+    if ended.error is not None and result.exit == EX_DONE and not _is_well(ended.error):
+        return result.replace(exit=1)
+    return result
+
+
+def _is_well(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _show(error: BaseException | None) -> None:
+    """Print what an interpreter prints of what ends a program: a traceback, or the text of `sys.exit("text")`."""
+    if isinstance(error, SystemExit) and not (error.code is None or isinstance(error.code, int)):
+        say(str(error.code))
+    elif isinstance(error, Exception) and not isinstance(error, (RanonceError, Stop)):
+        sys.excepthook(type(error), error, of_the_job(error))
+
+
+async def _in_a_loop(job: Job[Any], call: Call, signals: _Signals) -> None:
+    """Drive the job in the running loop; a signal cancels its task."""
+    import asyncio
+
+    from ranonce.python.aside import ends_of
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    signals.cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+    try:
+        await ends_of(job._conduct, call, None)
+    except asyncio.CancelledError:
+        if signals.first is None:
+            raise
+    finally:
+        signals.cancel = None
+
+
+class _Signals:
+    """Notes TERM, INT, HUP and QUIT, and lets them end the job's code; a context manager.
+
+    INT is raised there as KeyboardInterrupt, the others as SystemExit; around it, they are only noted, so that every
+    claim has its verdict. One that was ignored at the start (nohup, a background job) stays ignored. Outside the main
+    thread signals are not ours.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.die_by: int | None = None
+        self.cancel: Callable[[], object] | None = None
+        self._in_the_job = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (*STOP_SIGNALS, signal.SIGALRM):
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._come)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            if handler is not None:  # None: not installed by Python, and not ours to restore
+                signal.signal(number, handler)
+
+    def call(self, step: Own) -> tuple[BaseException | None, object]:
+        """Call the job's own code, under its time limit, where signals may end it."""
+        limit = step.run._terms.spec.timeout
+        if self.first is not None:
+            return None, None  # it came before: what was not begun has nothing to say
+        try:
+            self._in_the_job = True
+            if limit is not None and self._before:
+                signal.setitimer(signal.ITIMER_REAL, limit)
+            return called(step)
+        except BaseException as error:  # noqa: BLE001 - a signal that came in this very moment
+            return error, None
+        finally:
+            self._in_the_job = False
+            if limit is not None:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _come(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGALRM:
+            if self._in_the_job:
+                raise TimeLimit("the job took longer than its time limit")
+            return
+        if self.first is None:
+            self.first = number
+        if self.cancel is not None:
+            self.cancel()
+        elif self._in_the_job:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

@@ -1,0 +1,400 @@
+"""A claim that was won, as the job's own code holds it: `Run`.
+
+The claim is kept by a heartbeat in a thread of its own, and proved by the attempt's locked file, as it is for a
+command. What a function cannot be is stopped from outside: one that lost its claim learns it from the next `run.…`
+call, and can write nothing more; `on_lost="exit"` ends the whole process instead.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+
+from ranonce.attempt import RENEW_WAIT_SECONDS, Result
+from ranonce.cli.stop import LONGEST_REASON
+from ranonce.errors import (
+    EX_CHECK_FAILED,
+    EX_CLAIM_LOST,
+    EX_DONE,
+    EX_NOT_RECORDED,
+    EX_PERSON_NEEDED,
+    EX_STOPPED,
+    ClaimLost,
+    OutcomeNotRecorded,
+    RanonceError,
+    UsageError,
+)
+from ranonce.lifecycle import DONE, FAILED, HELD, RUNNING, STOPPED, Verdict, renew
+from ranonce.python.inside import Inside
+from ranonce.python.verdict import Judged, judge, plain
+from ranonce.receipts import say
+from ranonce.record import Record
+from ranonce.settings import text as checked_text
+from ranonce.timefmt import shown, to_datetime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+    from datetime import datetime
+    from types import TracebackType
+    from typing import Literal, Self
+
+    from ranonce.attempt import Order, Terms, Won
+    from ranonce.heartbeat import Heartbeat
+    from ranonce.ledger import OpenLedger
+    from ranonce.lifecycle import Claim, Refusal
+    from ranonce.python.calling import Plan
+    from ranonce.python.connections import Connections
+    from ranonce.receipts import Receipt
+
+    OnLost = Literal["raise", "exit"]
+
+ROLLED_BACK = "the transaction it was finished in was rolled back"
+#: The outcomes that a job may give itself, and their exit statuses.
+OUTCOMES = {DONE: EX_DONE, FAILED: 1, STOPPED: EX_STOPPED}
+
+
+class Ended(Record):
+    """How a run ended: its result, and what its caller must be told by an exception."""
+
+    result: Result
+    error: BaseException | None = None
+
+
+class Run:
+    """One window's work, claimed by this process. A context manager: leaving it records the outcome.
+
+    Left without an exception the run is `done`, with one it is `failed` (`Stop`: `stopped`) and the exception goes on.
+    `window` is the window's key; `window_start` and `window_end` are aware UTC datetimes; `attempt` is the fencing
+    token. Once the claim is lost every method raises ClaimLost.
+    """
+
+    job: str
+    window: str
+    window_start: datetime
+    window_end: datetime
+    attempt: int
+    generation: int
+    owner: str
+    trigger: str
+    version: str | None
+
+    def __init__(self, connections: Connections, plan: Plan, order: Order, won: Won, on_lost: OnLost) -> None:
+        claim, terms = won.claim, plan.terms
+        self.job, self.window = claim.key.job, claim.key.window
+        self.window_start, self.window_end = to_datetime(claim.window.start), to_datetime(claim.window.end)
+        self.attempt, self.generation, self.owner = claim.attempt, claim.generation, claim.owner
+        self.trigger, self.version = claim.trigger, claim.version
+        self._connections = connections
+        self._terms = terms
+        self._warnings = plan.warnings
+        self._order = order
+        self._won = won
+        self._pid = os.getpid()
+        self._ended: Ended | None = None
+        self._inside: Inside | None = None
+        self._began = time.time()
+        self._holder = _Holder(connections, claim, terms.spec.overlap, on_lost)
+        self._heartbeat = won.heartbeat(
+            self._holder.renew, self._holder.stop, grace=terms.spec.grace_kill, store_url=terms.store_url
+        )
+        self._abandoned = weakref.finalize(self, _abandon, self._pid, self._heartbeat, won)
+        try:
+            self._heartbeat.start()
+        except RuntimeError as error:  # no thread left for this user
+            self._settle(Judged(Verdict(FAILED, time.time(), f"not started: {error}"), 1), error)
+            raise
+
+    def __bool__(self) -> Literal[True]:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<Run {self.job}:{self.window} attempt {self.attempt}>"
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt, once the run has ended."""
+        return self._ended.result.receipt if self._ended else None
+
+    # --- what the job may ask ---
+
+    def check(self) -> None:
+        """Make sure that the claim is still held: ask the ledger. Call it before an effect that cannot be undone.
+
+        Raises ClaimLost, or StoreUnavailable where the ledger does not answer in time.
+        """
+        self._may_speak()
+        claim = self._won.claim
+        with self._connections.lend() as ledger:
+            snap = ledger.store.read(claim.key, claim.window.start)
+        refusal = renew(snap, claim, self._terms.spec.overlap).refusal
+        if refusal is not None:
+            raise self._holder.lose(refusal.sentence)
+
+    def note(self, text: str) -> None:
+        """Note something worth knowing about this run; `ranonce show` tells it. Longer texts are cut."""
+        self._may_speak()
+        said, claim = plain(checked_text(text)[:LONGEST_REASON]), self._won.claim
+        with self._connections.lend() as ledger:
+            held = (claim.owner, claim.attempt)
+            refusal = ledger.note(claim.key, claim.window.start, said, by="", held=held)
+        if refusal is not None:
+            raise self._holder.lose(refusal.sentence)
+
+    def finish(
+        self,
+        outcome: Literal["done", "failed", "stopped"] = "done",
+        reason: str | None = None,
+        *,
+        connection: sqlite3.Connection | None = None,
+    ) -> None:
+        """Record the outcome now; nothing more is recorded when the run is left.
+
+        With `connection` the outcome becomes part of the caller's own open transaction on the ledger's file: the
+        effect and `done` are committed together or not at all. Commit it before you leave the run; rolled back, the
+        run may be finished again. Raises ClaimLost, UsageError for a connection that will not do, OutcomeNotRecorded,
+        and StoreUnavailable for a transaction that cannot write now.
+        """
+        self._may_speak()
+        if outcome not in OUTCOMES:
+            raise UsageError(f"{shown(outcome)} is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
+        said = None if reason is None else plain(checked_text(reason)[:LONGEST_REASON])
+        data = {"verified": False} if outcome == DONE else {}
+        judged = Judged(Verdict(outcome, time.time(), said, data=data), OUTCOMES[outcome])
+        if connection is None:
+            ended = self._settle(judged)
+            if ended.error is not None:
+                raise ended.error
+            return
+        inside = Inside(judged, connection)
+        with self._connections.lend() as ledger:
+            refusal = inside.write(ledger, self._won.claim)
+        if refusal is not None:
+            raise self._holder.lose(refusal.sentence)
+        if inside.wrote:  # else it is in this very transaction already
+            self._inside = self._holder.inside = inside
+
+    def _may_speak(self) -> None:
+        if os.getpid() != self._pid:
+            raise UsageError(f"{self!r} belongs to process {self._pid}, of which this is a fork.", "Use it there.")
+        if self._ended is not None or self._is_committed():
+            raise UsageError(f"{self!r} has ended.", "Its receipt says how.")
+        if self._holder.why is not None:
+            raise self._holder.lost()
+
+    def _is_committed(self) -> bool:
+        if self._inside is None:
+            return False
+        with self._connections.lend() as ledger:
+            return self._inside.committed(ledger, self._won.claim)
+
+    # --- its end ---
+
+    def __enter__(self) -> Self:
+        self._may_speak()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _: TracebackType | None) -> None:
+        self._leave()
+        ended = self._end(error)
+        if error is None and ended.error is not None:
+            raise ended.error
+
+    def _leave(self) -> None:
+        """Take back a transaction of the caller's that should be committed and is still open: half of it is nothing.
+
+        In the thread that it belongs to. Where the ledger cannot be asked, nothing is done to it.
+        """
+        if self._inside is None or os.getpid() != self._pid:
+            return
+        try:
+            if self._is_committed():
+                return
+        except RanonceError:
+            return
+        self._inside.roll_back()
+
+    def _end(self, error: BaseException | None, *, signum: int | None = None) -> Ended:
+        """Record what the end of the job's code means, if nothing is recorded yet. Raises nothing: it is all in the
+        answer. A forked child that comes here by itself says nothing: the run is its parent's."""
+        if os.getpid() != self._pid:
+            verdict = Verdict(RUNNING, time.time(), "this process is a fork of the one that works on it")
+            return Ended(Result(0, None, self._terms.outcome(self._order, self._won.claim, verdict, 0)), error)
+        if self._ended is not None:
+            return self._ended.replace(error=error)
+        lost = self._holder.why
+        judged = judge(error, self._terms.spec, signum=signum, lost=lost)
+        try:
+            if self._inside is not None:
+                return self._end_inside(self._inside, judged, error)
+            if judged.verdict.outcome == DONE and self._terms.spec.checks:
+                judged = self._checked(judged)
+        except RanonceError as trouble:
+            return self._unknown(judged, trouble, error)
+        return self._settle(judged, error)
+
+    def _end_inside(self, inside: Inside, judged: Judged, error: BaseException | None) -> Ended:
+        """The receipt says what the ledger has, once that is seen: the transaction may have been rolled back."""
+        self._holder.over = True
+        with self._connections.lend() as ledger:
+            if inside.committed(ledger, self._won.claim):
+                inside.witness(ledger)
+                self._won.give_back()
+                return self._over(self._terms_on(ledger), inside.judged, error=error)
+        if judged.verdict.outcome == DONE:
+            verdict = judged.verdict.replace(
+                outcome=FAILED, reason="the transaction it was finished in was rolled back"
+            )
+            judged = Judged(verdict.replace(data={}), 1)
+        return self._settle(judged, error)
+
+    def _settle(self, judged: Judged, error: BaseException | None = None) -> Ended:
+        self._holder.over = True  # what the heartbeat is told from now on is about a run that has ended
+        claim = self._won.claim
+        try:
+            with self._connections.lend() as ledger:
+                terms = self._terms_on(ledger)
+                refusal = self._won.settle(ledger, judged.verdict)
+                if refusal is None:
+                    return self._over(terms, judged, error=error)
+                receipt = terms.lost(self._order, claim, judged.verdict, refusal)
+        except OutcomeNotRecorded as trouble:
+            return self._unrecorded(judged, trouble, error)
+        except RanonceError as trouble:  # not even a connection
+            return self._unknown(judged, trouble, error)
+        lost = self._holder.lose(refusal.sentence)
+        return self._over(terms, judged, Result(EX_CLAIM_LOST, None, receipt), error or lost)
+
+    def _unknown(self, judged: Judged, trouble: RanonceError, error: BaseException | None) -> Ended:
+        """The ledger cannot be asked at all. An outcome that may be committed already is left to speak for itself."""
+        kept = self._inside is None and self._won.keep(judged.verdict)
+        step = "The outcome waits on this host; the next run here records it before anything else." if kept else ""
+        sentence = f"{self._won.claim.key} ended ({judged.verdict.outcome}), and the ledger says: {trouble.sentence}"
+        return self._unrecorded(judged, OutcomeNotRecorded(sentence, step), error)
+
+    def _unrecorded(self, judged: Judged, trouble: OutcomeNotRecorded, error: BaseException | None) -> Ended:
+        receipt = self._terms.not_recorded(self._order, self._won.claim, judged.verdict, trouble)
+        receipt = receipt.replace(warnings=self._warnings or None)
+        return self._over(self._terms, judged, Result(EX_NOT_RECORDED, None, receipt), error or trouble)
+
+    def _terms_on(self, ledger: OpenLedger) -> Terms:
+        """Return the terms over a ledger that is lent now, which then has the warnings of the claim, too."""
+        ledger.warnings[:0] = self._warnings
+        return self._terms.replace(ledger=ledger)
+
+    def _over(
+        self, terms: Terms, judged: Judged, result: Result | None = None, error: BaseException | None = None
+    ) -> Ended:
+        self._heartbeat.end()
+        self._abandoned.detach()
+        receipt = terms.outcome(self._order, self._won.claim, judged.verdict, judged.exit)
+        self._ended = Ended(result or Result(judged.exit, judged.signal, receipt), error)
+        return self._ended
+
+    # --- a crash that is looked into ---
+
+    @property
+    def _reconciling(self) -> bool:
+        return self._won.claim.reconciling
+
+    def _look(self) -> bool | None:
+        """Ask the command that the configuration declares whether the crashed attempt did its work."""
+        from ranonce.python.commands import did_it
+
+        spec = self._terms.spec
+        with self._connections.lend() as ledger:
+            environment = self._terms.replace(ledger=ledger).environment(self._won.claim)
+        return did_it(spec.reconcile, self.window, spec.cwd, environment)
+
+    def _looked(self, did: bool | None, why: str = "nobody knows") -> Ended | None:
+        """Settle what a look found. None: the work was not done, and this attempt goes on with it."""
+        now = time.time()
+        if did is True:
+            return self._settle(Judged(Verdict(DONE, now, "reconciled"), EX_DONE))
+        if did is not False:
+            return self._settle(Judged(Verdict(HELD, now, plain(f"reconcile: {why}")), EX_PERSON_NEEDED))
+        try:
+            with self._connections.lend() as ledger:
+                refusal = ledger.reconciled(self._won.claim, self._terms.spec.max_attempts)
+        except RanonceError as error:
+            return self._settle(Judged(Verdict(HELD, now, plain(f"reconcile: {error.sentence}")), EX_PERSON_NEEDED))
+        return None if refusal is None else self._settle(Judged(Verdict(FAILED, now, "crashed"), EX_PERSON_NEEDED))
+
+    # --- the job's declared checks ---
+
+    def _checked(self, judged: Judged) -> Judged:
+        """Look whether the product that the configuration declares is really there."""
+        from ranonce.checks import run_checks
+        from ranonce.python.commands import exit_status
+
+        spec = self._terms.spec
+        with self._connections.lend() as ledger:
+            environment = self._terms.replace(ledger=ledger).environment(self._won.claim)
+        results = run_checks(
+            spec.checks,
+            window_key=self.window,
+            started_at=self._began,
+            cwd=spec.cwd,
+            env=environment,
+            run_command=lambda argv: exit_status(argv, spec.cwd, environment),
+        )
+        broken = [f"{result.name}: {result.seen}" for result in results if not result.held]
+        verdict = judged.verdict.replace(at=time.time(), data={"verified": not broken})
+        if not broken:
+            return judged.replace(verdict=verdict)
+        data = {"verified": False, "checks": broken}
+        return Judged(verdict.replace(outcome=FAILED, reason=f"check: {broken[0]}", data=data), EX_CHECK_FAILED)
+
+
+class _Holder:
+    """What the heartbeat needs of a run, and knows of it. It does not keep the run alive: one that its code forgot is
+    given up."""
+
+    def __init__(self, connections: Connections, claim: Claim, overlap: str, on_lost: OnLost) -> None:
+        self.why: str | None = None  # lost or fenced
+        self.sentence = ""
+        self.over = False
+        self.inside: Inside | None = None
+        self._connections = connections
+        self._claim = claim
+        self._overlap = overlap
+        self._on_lost = on_lost
+
+    def renew(self) -> Refusal | None:
+        """Renew the claim, from the heartbeat's thread."""
+        with self._connections.lend(min(RENEW_WAIT_SECONDS, self._claim.lease_seconds)) as ledger:
+            refusal = ledger.renew(self._claim, self._overlap)
+            if refusal is not None and self.inside is not None and self.inside.committed(ledger, self._claim):
+                return None  # finished, in a transaction of the job's own
+        self.sentence = refusal.sentence if refusal else ""
+        return refusal
+
+    def stop(self, why: str) -> None:
+        """Note that the claim is lost, or could not be renewed in time."""
+        if self.over:
+            return
+        self.sentence = self.sentence or f"the claim on {self._claim.key} could not be renewed in time"
+        self.why = why
+        if self._on_lost == "exit":
+            say(f"ranonce: {self.lost()}")
+            os._exit(EX_CLAIM_LOST)
+
+    def lose(self, sentence: str) -> ClaimLost:
+        """Note what the ledger said to the job itself."""
+        self.sentence = sentence
+        if not self.over:
+            self.stop("lost")
+        return self.lost()
+
+    def lost(self) -> ClaimLost:
+        """Return the error to raise."""
+        return ClaimLost(f"{self.sentence.rstrip('.')}.", "This attempt can write nothing more; end it.")
+
+
+def _abandon(pid: int, heartbeat: Heartbeat, won: Won) -> None:
+    """A run that was dropped without an end: let the ledger see a crash, unless this is only a fork of its process."""
+    if os.getpid() == pid:
+        heartbeat.end()
+        if won.file is not None:
+            won.file.release()
