@@ -14,7 +14,7 @@ from ranonce.errors import UsageError
 from ranonce.names import shown_path
 from ranonce.record import Record
 from ranonce.settings import SHELL, argv, duration, flag, nearest, text, whole, whole_from_text
-from ranonce.timefmt import shown
+from ranonce.timefmt import duration_text, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,6 +141,35 @@ def check_from_option(written: str) -> Check:
     if pairs:
         values["equals"] = _equals(pairs)
     return whole_check(values)
+
+
+def check_as_option(check: Check) -> str:
+    """Return the text from which `check_from_option` reads this check. UsageError where no text says it."""
+    if check.command:
+        from shlex import join
+
+        in_shell = check.command[:-1] == SHELL
+        check = check.replace(command=check.command if in_shell else (*SHELL, join(check.command)))
+        parts = [f"command={check.command[-1]}"]
+    else:
+        parts = [f"file={check.file}"]
+        if check.min_bytes != 1:
+            parts.append(f"min_bytes={check.min_bytes}")
+        if check.max_age is not None:
+            parts.append(f"max_age={duration_text(check.max_age)}")
+        parts += [flag for flag in ("fresh", "json", "jsonl") if getattr(check, flag)]
+        parts += [f"equals={pointer}={value}" for pointer, value in check.equals]
+    written = ",".join(parts)
+    try:
+        same = check_from_option(written) == check
+    except UsageError:
+        same = False
+    if not same:  # a comma in a path or value, a value that is not text, a line break in a command
+        raise UsageError(
+            f"the check of {shown(check.file or check.command[-1])} can stand in a configuration file only.",
+            "Make it a script: --check command=SCRIPT.",
+        )
+    return written
 
 
 def run_checks(

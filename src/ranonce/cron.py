@@ -75,6 +75,16 @@ class CronRule:
         return self._fields[3]
 
     @property
+    def days(self) -> frozenset[int]:
+        """The days of the month that the rule names."""
+        return self._fields[2]
+
+    @property
+    def weekdays(self) -> frozenset[int]:
+        """The days of the week that the rule names; 0 is Sunday."""
+        return self._fields[4]
+
+    @property
     def _identity(self) -> tuple[object, ...]:
         return (self._fields, self.by_elapsed_time, self.either_day)
 

@@ -212,6 +212,14 @@ def _amounts(text: str) -> list[tuple[str, str]] | None:
     return amounts
 
 
+def duration_text(seconds: float) -> str:
+    """Print a duration so that `parse_duration` reads the same again: `90s`, `2d 30.5s`."""
+    days, rest = divmod(round(seconds * 1_000_000), DAY * 1_000_000)
+    whole, millionths = divmod(rest, 1_000_000)
+    decimals = f".{millionths:06}".rstrip("0") if millionths else ""
+    return " ".join([*([f"{days}d"] if days else []), *([f"{whole}{decimals}s"] if rest or not days else [])])
+
+
 def format_duration(seconds: float) -> str:
     """Print a duration for people in its two largest units, cut: `2h 5m`, `3d`, `12s`, `1.2s`, `250ms`."""
     if not abs(seconds) < float("inf"):

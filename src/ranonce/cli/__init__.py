@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 #: The commands in the order a person meets them, and what each is for.
 COMMANDS: dict[str, str] = {
     "init": "Create a ledger.",
-    "add": "Declare a job and print the line for its scheduler.",
+    "add": "Declare a job and print what its scheduler needs.",
     "run": "Do a window's work, if it is still to be done.",
     "probe": "Name what is missing, dead or doubled.",
     "show": "Tell the story of a window: did it run, and why or why not?",
     "status": "Show the board of all jobs, or the windows of one.",
     "rerun": "Do a window's work again on purpose.",
+    "backfill": "Do the work of many windows, oldest first.",
     "release": "Say what became of a run that cannot say so itself.",
     "note": "Note something worth knowing about a window.",
+    "gate": "Show the gates, open one before its time, or close one.",
+    "remove": "Say that a job is not to run any more.",
     "prune": "Forget what was over long ago; the windows stay done.",
     "backup": "Copy the ledger to a file, while jobs run.",
     "stop": "Inside a job: give up on purpose, until a time.",

@@ -1,4 +1,4 @@
-"""`ranonce add`: declare a job, and print the line for its scheduler."""
+"""`ranonce add`: declare a job, and print what its scheduler needs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from ranonce.cli.joboptions import (
     RUN_OPTIONS,
     SCHEDULE_OPTIONS,
     job_settings,
+    run_options,
     with_settings,
 )
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
 from ranonce.config import find_config, state_folder
-from ranonce.crontab import crontab_line, host_zone
 from ranonce.errors import ConfigError, UsageError
 from ranonce.jobspec import JobSpec
-from ranonce.names import check_job_name
+from ranonce.names import check_job_name, shown_path
 from ranonce.stores.base import Job
+from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import format_instant
 from ranonce.windows import Schedule, due
 
@@ -33,14 +34,23 @@ if TYPE_CHECKING:
 
     from ranonce.cli.options import Parsed
     from ranonce.ledger import Declared
+    from ranonce.schedulers import Printed, Wanted
+
+#: Each is a module of `ranonce.schedulers`.
+SCHEDULERS = ("crontab", "systemd", "kubernetes", "github")
+#: What fires the job, where that is not Debian's cron or as good as that.
+DIALECTS = {"systemd": "systemd", "kubernetes": "kubernetes"}
 
 COMMAND = Command(
     "add",
     ("JOB",),
-    "Declare a job and print the line for its scheduler.",
+    "Declare a job and print what its scheduler needs.",
     (
         *SCHEDULE_OPTIONS,
-        Option("for", "Which scheduler the line is for.", "SCHEDULER", "choice", ("crontab",), default="crontab"),
+        Option("for", "Which scheduler fires it.", "SCHEDULER", "choice", SCHEDULERS, default="crontab"),
+        Option("image", "For kubernetes: the image, with ranonce and the command in it.", "IMAGE"),
+        Option("runs-on", "For github: the label of the runner.", "LABEL", default="ubuntu-latest"),
+        Option("into", "Write the files into this folder instead of printing them.", "FOLDER", "path"),
         *RUN_OPTIONS,
         *DECLARE_OPTIONS,
         Option("now", "Declare it as if it were this instant.", "INSTANT", "instant"),
@@ -48,7 +58,11 @@ COMMAND = Command(
         *LEDGER_OPTIONS,
     ),
     description="""Writes the job into the configuration and a version of its schedule into the ledger. Declaring it
-    again changes it: a new schedule begins where the last started window of the old one ends.""",
+    again changes it: a new schedule begins where the last started window of the old one ends.
+
+    Prints a line for the crontab, or with --for the units of a systemd timer, the manifest of a Kubernetes CronJob or
+    a GitHub workflow. These last two run the job without a configuration. Where the ledger is a SQLite file, a job for
+    Kubernetes is not declared here: its ledger is on a volume of the cluster, and the first run there declares it.""",
     takes_command=True,
 )
 
@@ -56,6 +70,7 @@ COMMAND = Command(
 def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Declare the job; print what to paste on standard output, and what to know on standard error."""
     from ranonce.configfile import write_job
+    from ranonce.schedulers import Wanted
 
     name = check_job_name(parsed.arguments[0])
     path = find_config(parsed.get("config"), environ)
@@ -63,9 +78,13 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         raise ConfigError("there is no configuration to add the job to.", "Create the ledger first: ranonce init")
     config, ledger = open_ledger(parsed, environ, job=name)
     before = config.jobs.get(name, JobSpec(name, declared=True))
+    scheduler = _scheduler(parsed, before)
     settings = job_settings(COMMAND, parsed)
+    if parsed.get("for") is not None:
+        settings.setdefault("dialect", DIALECTS.get(scheduler, "debian"))
+    elsewhere = scheduler in ("kubernetes", "github")
     if parsed.rest is not None:
-        settings["command"] = _absolute(parsed.rest)
+        settings["command"] = tuple(parsed.rest) if elsewhere else _absolute(parsed.rest)
     elif not before.command:
         raise UsageError(f"the job {name!r} needs a command.", f"Write it after --: ranonce add {name} … -- COMMAND")
     spec = with_settings(before, settings)
@@ -73,13 +92,49 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         raise UsageError(f"the job {name!r} needs a schedule.", 'Say how often: --every day, or --every "0 2 * * *".')
     every = Schedule(spec.every, spec.tz, spec.dialect)
     now = parsed.get("now", time.time())
-    write_job(path, name, _own_settings(spec, config.folder), environ)
-    job = Job(name, 0, now, spec.late_after, spec.max_attempts)
-    declared, changed = ledger.declare(job, every, spec.offset, now=now, change=True)
-    line = _line(declared, name, path, environ)
-    said = _said(spec, config.jobs.get(name), path)
-    _tell(parsed, spec, declared, line, said=said, changed=changed, now=now)
+    sqlite = sqlite_path(config.ledger.store)
+    wanted = Wanted(
+        spec,
+        every,
+        now,
+        here=() if elsewhere else _here(name, path),
+        alone=("run", name, *run_options(spec), "--", *spec.command) if elsewhere else (),
+        state_home=None if elsewhere else _state_home(environ),
+        sqlite=sqlite,
+        cwd=parsed.get("cwd"),
+        image=parsed.get("image"),
+        runs_on=parsed.get("runs-on", "ubuntu-latest"),
+        user=_user(),
+        is_root=os.geteuid() == 0,
+    )
+    printed = _printed(scheduler, wanted)  # before anything is written: what cannot be fired is not declared
+    declared = None
+    if scheduler == "kubernetes" and sqlite is not None:
+        said, changed = f"{name} is not declared in the ledger of this host, which no pod can reach.", False
+    else:
+        write_job(path, name, _own_settings(spec, config.folder), environ)
+        job = Job(name, 0, now, spec.late_after, spec.max_attempts)
+        declared, changed = ledger.declare(job, every, spec.offset, now=now, change=True)
+        said = _said(spec, config.jobs.get(name), path)
+    _tell(parsed, wanted, printed, declared, said=said, changed=changed)
     return 0
+
+
+def _scheduler(parsed: Parsed, before: JobSpec) -> str:
+    """Return which scheduler is meant: the one that is named, else the one whose dialect the job has."""
+    dialects = {dialect: scheduler for scheduler, dialect in DIALECTS.items()}
+    scheduler: str = parsed.get("for") or dialects.get(parsed.get("dialect", before.dialect), "crontab")
+    for option, only in (("image", ("kubernetes",)), ("runs-on", ("github",)), ("into", SCHEDULERS[1:])):
+        if parsed.get(option) is not None and scheduler not in only:
+            raise UsageError(f"--{option} says nothing to {scheduler}.", f"It is for --for {' or '.join(only)}.")
+    return scheduler
+
+
+def _printed(scheduler: str, wanted: Wanted) -> Printed:
+    from importlib import import_module
+
+    printed: Printed = import_module(f"ranonce.schedulers.{scheduler}").printed(wanted)
+    return printed
 
 
 def _said(spec: JobSpec, before: JobSpec | None, path: str) -> str:
@@ -100,20 +155,34 @@ def _said(spec: JobSpec, before: JobSpec | None, path: str) -> str:
 _PLAIN = frozenset({"name", "cwd", "declared"})
 
 
-def _line(declared: Declared, job: str, path: str, environ: Mapping[str, str]) -> str:
-    """Return the crontab line: it must find the same files in cron's environment.
+def _here(job: str, path: str) -> tuple[str, ...]:
+    """Return the words that run the job on this host for a scheduler that has little besides HOME.
 
-    That has little besides HOME, which is the user's home folder whatever HOME is here. Source: crontab(5).
+    That is the user's home folder whatever HOME is here. Source: crontab(5), systemd.exec(5).
     """
-    try:
-        cron = {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
-    except KeyError:  # a container's user without a name has no crontab either
-        cron = dict(environ)
-    config = None if find_config(None, cron) == path else path
-    same_state = _state(environ) == _state(cron)
+    found = find_config(None, _bare_environment())
+    config = () if found == path else ("--config", path)
+    return (*_ranonce(), "run", job, "--receipt", "problems", *config)
+
+
+def _state_home(environ: Mapping[str, str]) -> str | None:
+    """Return the XDG_STATE_HOME that a scheduler must hand on; None where it finds this host's state by itself."""
     states = _state(environ)
-    state_home = None if same_state or states is None else os.path.dirname(states)
-    return crontab_line(declared.schedule, _ranonce(), job, config=config, state_home=state_home)
+    return None if states is None or states == _state(_bare_environment()) else os.path.dirname(states)
+
+
+def _bare_environment() -> dict[str, str]:
+    try:
+        return {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
+    except KeyError:  # a container's user without a name has no crontab either
+        return {"HOME": os.environ["HOME"]} if "HOME" in os.environ else {}
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _ranonce() -> list[str]:
@@ -151,37 +220,74 @@ def _absolute(command: list[str]) -> tuple[str, ...]:
 
 
 def _tell(
-    parsed: Parsed, spec: JobSpec, declared: Declared, line: str, *, said: str, changed: bool, now: float
+    parsed: Parsed, wanted: Wanted, printed: Printed, declared: Declared | None, *, said: str, changed: bool
 ) -> None:
-    window = declared.schedule.window_at(now)
-    following = declared.schedule.after(window)
+    spec = wanted.spec
+    window = wanted.schedule.window_at(wanted.now)
+    following = wanted.schedule.after(window)
+    into = parsed.get("into")
+    if into is not None:
+        for name, text in printed.files:
+            _write(os.path.join(into, name), text)
     if parsed.flag("json"):
         import json
 
-        told = {"job": spec.name, "schedule_version": declared.version.number, "changed": changed, "line": line}
-        print(json.dumps({**told, "window": window.key, "next": format_instant(following.start)}))
+        told = {"job": spec.name, "schedule_version": declared.version.number if declared else None, "changed": changed}
+        files = [{"name": name, "text": text} for name, text in printed.files if name]
+        paste = {"files": files} if files else {"line": printed.files[0][1].rstrip("\n")}
+        print(json.dumps({**told, **paste, "window": window.key, "next": format_instant(following.start)}))
         return
     notes = [f"{said} Its next window starts at {format_instant(following.start)}."]
-    if changed:
+    if changed and declared:
         begin = format_instant(declared.version.valid_from or 0)
         notes.append(f"The schedule has changed: version {declared.version.number} is for windows from {begin} on.")
-    if not os.access(spec.command[0], os.X_OK):
+    if wanted.here and not os.access(spec.command[0], os.X_OK):
         notes.append(
             f"{spec.command[0]!r} is not there or not executable yet."
             " (No shell reads the command; where you want one, write -- sh -c '…'.)"
         )
-    if not declared.schedule.is_cron:
-        late = format_instant(due(declared.schedule, following, declared.version.offset, spec.late_after))
+    if not wanted.schedule.is_cron:
+        late = format_instant(due(wanted.schedule, following, spec.offset, spec.late_after))
         notes.append(f"A window counts as missing when it is over and nothing ran: that one from {late} on.")
-    zone = host_zone()
-    if zone != declared.schedule.tz and spec.every != "hour":
-        notes.append(
-            f"cron on this host counts in {zone}, this job in {declared.schedule.tz}:"
-            f" give the crontab its zone (cronie: CRON_TZ={declared.schedule.tz}), declare the job with --tz {zone}"
-            " if you mean that, or let the line fire at each hour it can be: a trigger too many is refused as done."
-        )
-    for note in notes:
+    for note in (*notes, *printed.notes):
         print(note, file=sys.stderr)
-    print("Paste this into the crontab (crontab -e):", file=sys.stderr)
-    sys.stderr.flush()
-    print(line)
+    if into is not None:
+        print(f"Written: {', '.join(os.path.join(into, name) for name, _ in printed.files)}.", file=sys.stderr)
+    else:
+        print(printed.where, file=sys.stderr)
+        sys.stderr.flush()
+        print(_as_one(printed.files), end="")
+        sys.stdout.flush()
+    for number, step in enumerate(printed.then):
+        print(f"{'Then:' if number == 0 else '     '} {step}", file=sys.stderr)
+
+
+def _as_one(files: tuple[tuple[str, str], ...]) -> str:
+    """Return the files as one text: several have their names above them, and manifests `---` between them."""
+    if len(files) == 1:
+        return files[0][1]
+    between = "---\n" if files[0][0].endswith(".yaml") else "\n"
+    return between.join(f"# {name}\n{text}" for name, text in files)
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file that is new, or that `ranonce add` wrote before. Raises ConfigError for anybody else's."""
+    from ranonce.schedulers import WRITTEN_BY
+
+    try:
+        if os.path.lexists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if file.readline().rstrip("\n") != WRITTEN_BY:
+                    raise ConfigError(
+                        f"{shown_path(path)} is there already, and `ranonce add` did not write it.",
+                        "The job is declared; move that file away, or name another folder.",
+                    )
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(f"{path}.new", path)
+    except OSError as error:
+        raise ConfigError(
+            f"{shown_path(path)} cannot be written: {error.strerror or error}.",
+            "The job is declared; name another folder, or print it (without --into).",
+        ) from None

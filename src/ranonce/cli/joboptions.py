@@ -8,6 +8,7 @@ from ranonce.cli.options import Option, Parsed
 from ranonce.errors import UsageError
 from ranonce.jobspec import CHOICES, JobSpec, check_job
 from ranonce.settings import SHELL, argv, exit_codes, gates, text
+from ranonce.timefmt import duration_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,6 +106,47 @@ def job_settings(command: Command, parsed: Parsed) -> dict[str, Any]:
 def with_settings(spec: JobSpec, settings: dict[str, Any]) -> JobSpec:
     """Return the job with settings of the command line put over its own. Raises UsageError if they do not fit."""
     return check_job(spec.replace(**settings)) if settings else spec
+
+
+def run_options(spec: JobSpec) -> list[str]:
+    """Return the options of `ranonce run` that say of a job what is not as it would be anyway, its schedule always.
+
+    The reverse of `job_settings`. UsageError for a setting that only a configuration file can hold.
+    """
+    usual = JobSpec(spec.name).as_dict()
+    words = ["--every", spec.every or ""]
+    for option in (*SCHEDULE_OPTIONS, *RUN_OPTIONS):
+        assert option.field is not None
+        value = spec.as_dict()[option.field]
+        if option.name == "every" or value == usual[option.field]:
+            continue
+        if option.metavar is None:
+            words.append(f"--{option.name}")
+            continue
+        for each in value if option.repeat else (value,):
+            written = _written(spec, option, each)
+            words += [f"--{option.name}={written}"] if written.startswith("--") else [f"--{option.name}", written]
+    return words
+
+
+def _written(spec: JobSpec, option: Option, value: Any) -> str:
+    """Return a setting as its option takes it."""
+    if option.kind == "duration":
+        return duration_text(value)
+    if option.field == "checks":
+        from ranonce.checks import check_as_option
+
+        return check_as_option(value)
+    if option.field == "reconcile":
+        from shlex import join
+
+        return text(value[2] if value[:2] == SHELL and len(value) == 3 else join(value))
+    if option.field == "version" and not isinstance(value, str):
+        raise UsageError(
+            f"the version of {spec.name!r} comes from the file {value.file!r} of this host.",
+            "Say it as text: --version TEXT.",
+        )
+    return str(value)
 
 
 def _checks(written: list[str]) -> tuple[Check, ...]:
