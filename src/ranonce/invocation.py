@@ -16,7 +16,7 @@ from ranonce.config import resolve_version
 from ranonce.errors import ConfigError, UsageError
 from ranonce.jobspec import JobSpec, check_job
 from ranonce.ledger import schedule_of
-from ranonce.lifecycle import RunKey
+from ranonce.lifecycle import RunKey, ScheduleVersion
 from ranonce.record import Record
 from ranonce.stores.base import Job
 from ranonce.windows import Schedule, choose
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ranonce.attempt import Result
     from ranonce.config import Config
     from ranonce.ledger import Declared, OpenLedger
-    from ranonce.lifecycle import ScheduleVersion
     from ranonce.process import Signals
     from ranonce.windows import Window
 
@@ -113,16 +112,29 @@ class Invocation:
             )
         return declared
 
+    def versions(self) -> tuple[ScheduleVersion, ...]:
+        """Return the versions of the job's schedule, without recording one: the first would be as the job says."""
+        recorded = self.ledger.declared(self.spec.name)
+        if recorded is not None:
+            return recorded.versions
+        assert self.spec.every is not None
+        spec = self.spec
+        return (ScheduleVersion(1, self.spec.every, spec.tz, spec.dialect, spec.offset, None, self.asked.now),)
+
     def orders(self, declared: Declared) -> list[Order]:
         """Return the orders of a trigger: the earlier windows that `catch_up` wants done first, then its own."""
         current = self._current(declared)
         return [*self._earlier(declared, current), current]
 
+    @property
+    def identity(self) -> str:
+        """The input's digest where other input is other work, else nothing: the last part of a run's key."""
+        return (self.asked.digest or "") if self.spec.input_mode == "identity" else ""
+
     def order(self, version: ScheduleVersion, window: Window, *, trigger: str, chosen_by: str) -> Order:
         """Return the order to work on one window, which belongs to a version of the schedule."""
-        digest = self.asked.digest if self.spec.input_mode == "identity" else None
         return Order(
-            key=RunKey(self.spec.name, window.key, digest or ""),
+            key=RunKey(self.spec.name, window.key, self.identity),
             window=window,
             schedule=version.number,
             served_from=schedule_of(version).shift(window, -version.offset).start if version.offset else window.start,

@@ -52,6 +52,7 @@ class Receipt(Record):
     child_exit: int | None = None
     child_signal: int | None = None
     warnings: tuple[str, ...] | None = None
+    progress: str | None = None  # which of many windows this is, like 3/30
 
     def as_json(self) -> str:
         """Return the receipt as one line of JSON."""
@@ -75,6 +76,8 @@ class Receipt(Record):
         if self.until is not None:
             held = self.reason in ("busy", "overlap")
             what += f"{'; its lease runs' if held else ''} until {format_instant(self.until)}"
+        if self.progress:
+            what = f"{self.progress} {what}"
         if self.leftovers:
             what += f"; still running: {', '.join(self.leftovers)}"
         more = (*(self.checks or ())[1:], *(self.warnings or ()))  # the first broken check is the reason

@@ -207,6 +207,15 @@ def _spawn_failed(program: Program, step: str, number: int) -> SpawnFailed:
     return SpawnFailed(EX_NOT_EXECUTABLE, f"The command {name!r} cannot be executed: {why}.")
 
 
+def die_with(parent: int) -> None:
+    """Have TERM sent to this process, a child, when its parent is killed; end it at once where that has happened."""
+    prctl = _prctl()
+    if prctl:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() not in (parent, 0):
+        os._exit(EX_NOT_EXECUTABLE)
+
+
 def _prctl() -> Callable[[int, int], int] | None:
     """Return prctl(2), where there is one.
 

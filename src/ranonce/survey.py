@@ -139,9 +139,16 @@ class Survey:
         return self.store.latest(name, ahead + limit)[ahead:]
 
     def would(
-        self, name: str, window: Window, digest: str, version: ScheduleVersion | None, spec: JobSpec
+        self,
+        name: str,
+        window: Window,
+        digest: str,
+        version: ScheduleVersion | None,
+        spec: JobSpec,
+        *,
+        trigger: str = "schedule",
     ) -> Decision | None:
-        """Return what the rules would decide on a scheduled trigger for a window now; None for an unknown job.
+        """Return what the rules would decide on a trigger for a window now; None for a job that is not recorded.
 
         Nothing is written. `spec` gives the job's rules, `digest` the input where other input is other work.
         """
@@ -153,7 +160,7 @@ class Survey:
         policy = Policy(
             spec.max_attempts, spec.retry_delay, spec.early, spec.max_late, spec.overlap, spec.on_crash, spec.uses
         )
-        ask = Ask(key, window, version.number, "?", spec.lease, self.moment.now, served_in.start, "schedule", policy)
+        ask = Ask(key, window, version.number, "?", spec.lease, self.moment.now, served_in.start, trigger, policy)
         owners = {held.lease.owner for held in snap.rivals}
         if snap.run is not None and snap.run.status == RUNNING:
             owners.add(snap.run.owner)

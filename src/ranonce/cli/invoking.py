@@ -19,8 +19,9 @@ from ranonce.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
-    from ranonce.attempt import Result, Terms
+    from ranonce.attempt import Terms
     from ranonce.cli.options import Command, Parsed
 
 INPUT = Option("input", "What the run works on: other input is a conflict (or other work).", "FILE", "path")
@@ -46,43 +47,55 @@ class Call(Record):
         return self.invocation.terms(self.signals, raw_exit=self.raw_exit)
 
 
-def carry_out(command: Command, parsed: Parsed, environ: Mapping[str, str], do: Callable[[Call], Result]) -> int:
-    """Open what the command line names and let `do` work on it.
+def carry_out(
+    command: Command, parsed: Parsed, environ: Mapping[str, str], do: Callable[[Call], tuple[int, int | None]]
+) -> int:
+    """Open what the command line names and let `do` work on it; it returns an exit status, and the signal to die by.
 
-    Returns the exit status, or ends by the signal that ended the work. An error before any work has a receipt, too.
+    Returns the exit status, or ends by that signal. An error before any work has a receipt, too.
     """
     job = check_job_name(parsed.arguments[0])
-    settings = job_settings(command, parsed)
-    if parsed.rest is not None:
-        settings["command"] = _from_here(parsed.rest)
+    settings = given_settings(command, parsed)
     with Signals() as signals:
         receipts = Receipts(settings.get("receipt", "all"), quiet=parsed.flag("quiet"))
         try:
             config, ledger = open_ledger(parsed, environ, job=job)
-            source = parsed.get("input")
-            asked = Asked(
-                now=parsed.get("now", time.time()),
-                settings=settings,
-                window=parsed.get("window", *parsed.arguments[1:]),
-                scheduled_at=parsed.get("scheduled-at"),
-                digest=digest_of(source) if source is not None else None,
-                trigger=parsed.get("trigger"),
-                terminal=os.isatty(0),
-            )
-            invocation = Invocation(job, asked, environ, config, ledger)
+            invocation = Invocation(job, asked_of(parsed, settings), environ, config, ledger)
             if not invocation.spec.command:
                 if invocation.spec.every == NEVER:
                     raise UsageError(f"the job {job!r} was removed.", f"Declare it again: ranonce add {job}")
                 written = " ".join((command.name, *parsed.arguments))
                 raise UsageError(f"{job!r} has no command.", f"Write it after --: ranonce {written} -- COMMAND.")
             receipts.mode = invocation.spec.receipt
-            result = do(Call(invocation, signals, receipts, parsed.flag("raw-exit")))
+            status, signum = do(Call(invocation, signals, receipts, parsed.flag("raw-exit")))
         except (StoreUnavailable, NotThisLedger, ConfigError) as error:
             receipts.write(Receipt("unavailable", job, exit=error.exit_status, reason=error.code))
             raise
-    if result.signal is not None:
-        die_by(result.signal)
-    return result.exit
+    if signum is not None:
+        die_by(signum)
+    return status
+
+
+def given_settings(command: Command, parsed: Parsed) -> dict[str, Any]:
+    """Return the job's settings that stand on the command line, the command after -- among them."""
+    settings = job_settings(command, parsed)
+    if parsed.rest is not None:
+        settings["command"] = _from_here(parsed.rest)
+    return settings
+
+
+def asked_of(parsed: Parsed, settings: dict[str, Any]) -> Asked:
+    """Return what a command line asks for. Reads the input. Raises UsageError."""
+    source = parsed.get("input")
+    return Asked(
+        now=parsed.get("now", time.time()),
+        settings=settings,
+        window=parsed.get("window", *parsed.arguments[1:]),
+        scheduled_at=parsed.get("scheduled-at"),
+        digest=digest_of(source) if source is not None else None,
+        trigger=parsed.get("trigger"),
+        terminal=os.isatty(0),
+    )
 
 
 def _from_here(command: list[str]) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ranonce.attempt import Result
     from ranonce.cli.invoking import Call
     from ranonce.cli.options import Parsed
 
@@ -46,7 +45,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
             f"Write: ranonce rerun {job} {text} --reason TEXT",
         )
 
-    def again(call: Call) -> Result:
+    def again(call: Call) -> tuple[int, int | None]:
         invocation = call.invocation
         ledger, spec = invocation.ledger, invocation.spec
         declared = invocation.declared()
@@ -57,6 +56,6 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
             raise UsageError(f"{spec.name!r} has a run for each input.", "Say which is run again: --input FILE")
         result = work(call.terms(), order.replace(rerun_reason=reason[:LONGEST_TEXT], rerun_data=told))
         call.receipts.write(result.receipt)
-        return result
+        return result.exit, result.signal
 
     return carry_out(COMMAND, parsed, environ, again)

@@ -42,8 +42,8 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     return carry_out(COMMAND, parsed, environ, _work)
 
 
-def _work(call: Call) -> Result:
-    """Work on the earlier windows that are due again, then on the trigger's own; return the result that counts."""
+def _work(call: Call) -> tuple[int, int | None]:
+    """Work on the earlier windows that are due again, then on the trigger's own; return what counts of it."""
     invocation = call.invocation
     orders = invocation.orders(invocation.declared())
     terms = call.terms()
@@ -53,6 +53,7 @@ def _work(call: Call) -> Result:
         call.receipts.write(result.receipt)
         terms.ledger.warnings.clear()
         if result.signal is not None and call.signals.first is not None:
-            return result  # told to stop: the windows after this one wait for the next trigger
+            return result.exit, result.signal  # told to stop: the windows after this one wait for the next trigger
         results.append(result)
-    return that_counts(results)
+    counts = that_counts(results)
+    return counts.exit, counts.signal
