@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "remove": "Say that a job is not to run any more.",
     "prune": "Forget what was over long ago; the windows stay done.",
     "backup": "Copy the ledger to a file, while jobs run.",
+    "doctor": "Find out whether ledger, disk, clock and schedules are what the jobs rely on.",
     "stop": "Inside a job: give up on purpose, until a time.",
 }
 

@@ -1,0 +1,154 @@
+"""Examine a ledger and its host: one finding for each thing that was looked at. Changes nothing.
+
+It never gives up: a store that cannot be opened is a finding, and what does not need the store is still looked at. The
+journal is read before the store is opened, as at every run, so that the store may know more than it, never less.
+
+`deep` reads all of the ledger: every page and index, every event and every line of the journal.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from ranonce.doctor import claims, clocks, host, jobs, places, records, store, witness
+from ranonce.doctor.finding import Check, Finding, step_of
+from ranonce.doctor.locks import locks
+from ranonce.errors import RanonceError
+from ranonce.journal import Journal
+from ranonce.ledger import known_ledger
+from ranonce.names import plain
+from ranonce.record import Record
+from ranonce.stores.sqlite import SqliteStore
+from ranonce.storeurl import sqlite_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
+
+    from ranonce.config import Config
+    from ranonce.stores.base import Job, Store
+
+
+class Patient(Record):
+    """What is to be examined: the jobs (none: all), what the options name, the environment, and how deep to look."""
+
+    names: list[str]
+    config: str | None
+    store: str | None
+    environ: Mapping[str, str]
+    deep: bool = False
+
+
+class _Ledger(Record):
+    """What is known of the ledger on this host: its store's path, this host's folder for it, its journal's end."""
+
+    path: str | None
+    folder: str | None
+    journal: Journal | None
+    facts: list[dict[str, Any]]
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """Look at everything, the outermost first, and tell each finding as soon as there is one."""
+    yield from host.versions()
+    config, findings = host.configuration(patient.config, patient.store, patient.environ)
+    yield from findings
+    if config is None:
+        check = Check("store", "looked for the store")
+        yield check.problem("which one is meant is not known", "mend the configuration, or name it: --store URL")
+        return
+    yield from jobs.declared(config, patient.names, patient.environ)
+    states, none = host.states(patient.environ)
+    yield from none
+    ledger, unread = _on_this_host(config, states)
+    yield from unread
+    opened, found = store.opened(config.ledger, states)
+    accepted = opened.identity().volatile if opened is not None else None
+    yield from _places(ledger, accepted)
+    yield from found
+    if opened is None:
+        yield from clocks.clock(None, ledger.journal, ledger.facts)
+        if ledger.folder is not None and os.path.isdir(ledger.folder):
+            yield from claims.attempts(None, ledger.folder)
+        return
+    yield from _of_store(patient, config, opened, ledger)
+
+
+def _on_this_host(config: Config, states: str | None) -> tuple[_Ledger, list[Finding]]:
+    """Find this host's folder of the ledger, and read the end of its journal before anybody opens the store."""
+    path = sqlite_path(config.ledger.store)
+    expected = config.ledger.ledger_id or (known_ledger(states, config.ledger.store) if states else None)
+    folder = os.path.join(states, expected) if states and expected else None
+    journal = Journal(folder) if folder else None
+    facts, found = witness.tail(journal)
+    return _Ledger(path, folder, journal, facts), found
+
+
+def _places(ledger: _Ledger, accepted: str | None) -> Iterator[Finding]:
+    """Look at the folders of the store and of this host's state."""
+    if ledger.path is not None and os.path.isdir(os.path.dirname(ledger.path)):
+        above = os.path.dirname(ledger.path)
+        yield from places.file_system(above, "store-place", accepted=accepted)
+        yield from places.owners([above, ledger.path], "store-owner", private=True)
+        yield locks(above, "store-locks", database=True)
+    if ledger.folder is not None:
+        yield from host.writable(ledger.folder)
+        if os.path.isdir(ledger.folder):
+            yield from places.file_system(ledger.folder, "state-place", accepted=accepted)
+            mine = [
+                ledger.folder,
+                os.path.join(ledger.folder, "attempts"),
+                os.path.join(ledger.folder, "journal.jsonl"),
+            ]
+            yield from places.owners(mine, "state-owner", private=True)
+            yield locks(ledger.folder, "state-locks", database=False)
+
+
+def _of_store(patient: Patient, config: Config, opened: Store, ledger: _Ledger) -> Iterator[Finding]:
+    """Look at everything that needs the store; what breaks off is a finding, and the next check is made."""
+    journal = Journal(ledger.folder, opened.identity().epoch) if ledger.folder else None
+    declared = config.jobs.keys() | config.broken.keys()
+
+    def chosen() -> list[Job]:
+        return [job for job in opened.jobs() if not patient.names or job.name in patient.names]
+
+    steps: list[tuple[str, Callable[[], Iterable[Finding]]]] = []
+    if isinstance(opened, SqliteStore):
+        steps += [
+            ("durability", lambda: store.settings(opened)),
+            ("tables", lambda: store.schema(opened)),
+        ]
+    steps.append(("integrity", lambda: store.integrity(opened, deep=patient.deep, path=ledger.path)))
+    if journal is not None:
+        steps.append(("journal", lambda: witness.newest(journal, ledger.facts, opened)))
+    if journal is not None and patient.deep:
+        steps.append(("journal", lambda: witness.every_line(journal, opened)))
+    if patient.deep:
+        steps.append(("events", lambda: records.records(opened)))
+    steps += [
+        ("losses", lambda: store.losses(opened)),
+        ("clock", lambda: clocks.clock(opened, journal, ledger.facts)),
+        ("jobs", lambda: store.jobs_known(opened, set(declared), config.path, patient.names)),
+        ("schedule", lambda: clocks.schedules(opened, chosen())),
+        ("claims", lambda: claims.claims(opened, chosen(), ledger.folder)),
+    ]
+    if ledger.folder is not None and os.path.isdir(ledger.folder):
+        folder = ledger.folder
+        steps.append(("attempts", lambda: claims.attempts(opened, folder)))
+    steps += [
+        ("triggers", lambda: claims.triggers(opened, chosen())),
+        ("gates", lambda: claims.gates(opened)),
+    ]
+    for name, step in steps:
+        yield from _unbroken(name, step)
+
+
+def _unbroken(name: str, step: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Tell a check's findings; where it breaks off (a damaged file, a full disk), that is one more."""
+    try:
+        yield from step()
+    except (RanonceError, OSError, ValueError, OverflowError, sqlite3.Error) as error:
+        seen, todo = (error.sentence, step_of(error.next_step)) if isinstance(error, RanonceError) else (str(error), "")
+        yield Check(name, "looked, and could not go on").problem(plain(seen), todo or store.RESTORE)

@@ -1,0 +1,144 @@
+"""Do the events tell of the runs as they stand in the table? Goes through all of both, side by side, in little memory.
+
+Jobs go on meanwhile. So what does not fit is looked at once more by itself before it is called a fault.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from ranonce.doctor.finding import Check, few
+from ranonce.errors import RanonceError
+from ranonce.folding import TELL_OF_A_RUN, Story, disagreements
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ranonce.doctor.finding import Finding
+    from ranonce.lifecycle import Event, Run, RunKey
+    from ranonce.stores.base import Store
+
+    Place = tuple[str, int]
+
+#: So many faults of one kind are told one by one; the others are counted.
+SHOWN = 10
+#: A run that changes each time it is looked at is at work, not damaged.
+LOOKS = 5
+RESTORE = "restore the ledger from a backup of before that (ranonce backup), and see who may write the file"
+
+
+def records(store: Store) -> Iterator[Finding]:
+    """Compare every run with its events, and look for events that are gone."""
+    check = Check("events", "folded all events and compared them with the runs")
+    numbers = Numbers(store.upkeep().pruned_seq())
+    runs = faults = 0
+    try:
+        for place, those, stories in _side_by_side(store, numbers):
+            runs += len(those)
+            if any(_differ(those, stories)):
+                for sentence in _looked_at_again(store, place):
+                    faults += 1
+                    if faults <= SHOWN:
+                        yield check.of(place[0]).problem(sentence, RESTORE)
+    except RanonceError as error:
+        yield check.problem(f"could not go on after {few(runs, 'run')}: {error.sentence}", RESTORE)
+        return
+    if faults > SHOWN:
+        yield check.problem(f"{few(faults - SHOWN, 'more fault')} like these", RESTORE)
+    gone = list(numbers.gone())
+    for first, last in gone[:SHOWN]:
+        which = f"event {first} is" if first == last else f"events {first} to {last} are"
+        yield check.problem(f"{which} gone, and nothing was pruned there", RESTORE)
+    if not faults and not gone:
+        yield check.ok(f"{few(runs, 'run')} and {few(numbers.count, 'event')} tell the same")
+
+
+class Numbers:
+    """Which numbers of events were seen, beyond those that may have been pruned: one bit for each."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.count = 0
+        self._seen = bytearray()
+
+    def see(self, seq: int) -> None:
+        """Note that an event with this number is there."""
+        self.count += 1
+        at = seq - self.after - 1
+        if at < 0:
+            return
+        byte = at >> 3
+        if byte >= len(self._seen):
+            self._seen.extend(bytes(byte + 1 - len(self._seen) + 4096))
+        self._seen[byte] |= 1 << (at & 7)
+
+    def gone(self) -> Iterator[tuple[int, int]]:
+        """Return (first, last) of the numbers that are missing among those that were seen."""
+        first = last = None
+        for seq in self._missing():
+            if last is not None and first is not None and seq != last + 1:
+                yield first, last
+                first = None
+            first, last = seq if first is None else first, seq
+        if first is not None and last is not None:
+            yield first, last
+
+    def _missing(self) -> Iterator[int]:
+        seen = self._seen.rstrip(b"\0")
+        for byte, bits in enumerate(seen):
+            if bits != 0xFF:
+                upto = bits.bit_length() if byte == len(seen) - 1 else 8
+                yield from (self.after + 1 + byte * 8 + bit for bit in range(upto) if not bits >> bit & 1)
+
+
+def _side_by_side(store: Store, numbers: Numbers) -> Iterator[tuple[Place, dict[RunKey, Run], dict[RunKey, Story]]]:
+    """Return for each start of a window of a job the runs that are recorded and the stories that the events tell."""
+    upkeep = store.upkeep()
+    runs = groupby(upkeep.all_runs(), key=lambda run: (run.key.job, run.window_start))
+    events = groupby(upkeep.events_by_window(), key=lambda event: (event.key.job, event.window_start))
+    # Both are begun before either ends, so that they see the ledger at one moment.
+    run_group, event_group = next(runs, None), next(events, None)
+    while run_group or event_group:
+        place = min(group[0] for group in (run_group, event_group) if group)
+        those: dict[RunKey, Run] = {}
+        stories: dict[RunKey, Story] = {}
+        if run_group and run_group[0] == place:
+            those = {run.key: run for run in run_group[1]}
+            run_group = next(runs, None)
+        if event_group and event_group[0] == place:
+            stories = _told(event_group[1], numbers)
+            event_group = next(events, None)
+        yield place, those, stories
+
+
+def _told(events: Iterator[Event], numbers: Numbers | None = None) -> dict[RunKey, Story]:
+    stories: dict[RunKey, Story] = {}
+    for event in events:
+        if numbers is not None and event.seq is not None:
+            numbers.see(event.seq)
+        if event.event in TELL_OF_A_RUN:
+            story = stories.get(event.key)
+            if story is None:
+                story = stories[event.key] = Story()
+            story.take(event)
+    return stories
+
+
+def _differ(runs: dict[RunKey, Run], stories: dict[RunKey, Story]) -> Iterator[str]:
+    for key in dict.fromkeys((*runs, *stories)):
+        for sentence in disagreements(runs.get(key), stories.get(key)):
+            yield f"{key}: {sentence}"
+
+
+def _looked_at_again(store: Store, place: Place) -> list[str]:
+    """Return what is wrong with the runs of one window, unless that was only because they moved on meanwhile."""
+    job, start = place
+    found: list[str] = []
+    for _ in range(LOOKS):
+        before = store.job(job)
+        runs = {run.key: run for run in store.runs(job, start, start + 1)}
+        found = list(_differ(runs, _told(iter(store.events(job, start, start + 1)))))
+        if not found or store.job(job) == before:
+            break
+    return found

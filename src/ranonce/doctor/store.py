@@ -1,0 +1,218 @@
+"""Is the store the ledger that is meant, and is its file whole? What is said of SQLite is asked of SQLite."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+
+from ranonce.doctor.finding import Check, few, step_of
+from ranonce.errors import RanonceError
+from ranonce.ledger import CLOCK_SLACK_SECONDS, known_ledger
+from ranonce.names import plain, shown_path
+from ranonce.stores import open_store
+from ranonce.storeurl import masked
+from ranonce.timefmt import format_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ranonce.config import LedgerSpec
+    from ranonce.doctor.finding import Finding
+    from ranonce.stores.base import Store
+    from ranonce.stores.sqlite import SqliteStore
+
+#: A doctor does not wait as long for a locked file as a job does.
+WAIT_SECONDS = 5.0
+#: Up to this size a file is checked as a whole in an instant; a larger one only with --deep.
+SMALL_BYTES = 64 << 20
+#: Without --deep, a large file is looked through for so long.
+PLAIN_SECONDS = 5.0
+#: The WAL is written back every 200 pages; one this large is held open by a reader that does not end.
+LARGE_WAL_BYTES = 64 << 20
+RESTORE = "stop the jobs, keep the file, and restore the ledger from a backup"
+
+
+def opened(spec: LedgerSpec, states: str | None) -> tuple[Store | None, list[Finding]]:
+    """Open the store as `ranonce run` would, and see whether it is the ledger that is meant."""
+    url = masked(spec.store)
+    check = Check("store", f"opened {url}")
+    try:
+        store = open_store(spec.store, wait_seconds=min(spec.store_wait, WAIT_SECONDS))
+    except RanonceError as error:
+        return None, [check.problem(error.sentence, step_of(error.next_step))]
+    found = store.identity()
+    expected = spec.ledger_id or (known_ledger(states, spec.store) if states else None)
+    if expected is None:
+        seen, step = (
+            f"nothing says which ledger this should be; it is {found.ledger}",
+            f"set RANONCE_LEDGER={found.ledger}",
+        )
+        return store, [check.problem(seen, step)]
+    if expected != found.ledger:
+        seen = f"it is ledger {found.ledger}, and {expected} is meant"
+        return store, [check.problem(seen, "name the right store, or restore this one: no job runs until then")]
+    said = f"it is ledger {found.ledger}, made at {format_instant(found.created_at)}"
+    by = "as it should be" if spec.ledger_id else "as this host has known it"
+    findings = [check.ok(f"{said}, {by}")]
+    if time.time() < found.created_at - CLOCK_SLACK_SECONDS:
+        findings.append(check.problem(f"{said}, which is in this clock's future", "set the clock"))
+    return store, findings
+
+
+def losses(store: Store) -> Iterator[Finding]:
+    """Tell of every loss that was accepted: what was known before it may have run again since."""
+    check = Check("losses", "looked for losses that were accepted")
+    epochs = store.upkeep().epochs()
+    for epoch in epochs:
+        seen = f"epoch {epoch.number} began at {format_instant(epoch.began_at)}: {plain(epoch.reason)}"
+        yield check.note(f"{seen} (accepted by {plain(epoch.by)})")
+    if not epochs:
+        yield check.ok("none")
+
+
+# --- SQLite ---------------------------------------------------------------------------------------------------------
+
+
+def settings(store: SqliteStore) -> Iterator[Finding]:
+    """See that what makes a commit durable is really on."""
+    check = Check("durability", "asked SQLite how it writes")
+    mode = str(store.ask("PRAGMA journal_mode")[0][0])
+    synchronous = int(store.ask("PRAGMA synchronous")[0][0])
+    if mode != "wal":
+        step = "stop the jobs and set it back: sqlite3 FILE 'PRAGMA journal_mode = WAL'"
+        yield check.problem(f"journal_mode is {mode}, not wal", step)
+    if synchronous < 2:
+        yield check.problem(f"synchronous is {synchronous}, not FULL: a power cut may lose commits", "report this")
+    if mode == "wal" and synchronous >= 2:
+        yield check.ok("WAL, and every commit is synced (synchronous=FULL)")
+    yield from _beside(check, store.path)
+
+
+def _beside(check: Check, path: str) -> Iterator[Finding]:
+    """Look at the files that SQLite keeps beside the ledger."""
+    try:
+        owner = os.stat(path).st_uid
+        beside = {
+            suffix: os.stat(path + suffix) for suffix in ("-wal", "-shm", "-line") if os.path.exists(path + suffix)
+        }
+    except OSError:
+        return  # gone meanwhile
+    for suffix, about in beside.items():
+        if about.st_uid != owner:
+            seen = f"{shown_path(path + suffix)} belongs to uid {about.st_uid}, the ledger to uid {owner}"
+            yield check.problem(f"{seen}, who may not be able to use it", f"chown {owner} {shown_path(path + suffix)}")
+    if "-wal" in beside and beside["-wal"].st_size > LARGE_WAL_BYTES:
+        size = beside["-wal"].st_size >> 20
+        step = f"look for a program that has the file open and reads for ever (fuser {shown_path(path)})"
+        yield check.note(f"{shown_path(path)}-wal has grown to {size} MiB", step)
+
+
+def schema(store: SqliteStore) -> Iterator[Finding]:
+    """See that the tables, and the triggers that keep events from being changed, are those of this version."""
+    check = Check("tables", "compared tables, indexes and triggers with those of this version")
+    wanted, found = _described(_fresh()), _described(store.connection)
+    missing = [f"the {kind} {name} is missing" for kind, name in wanted if (kind, name) not in found]
+    changed = [
+        f"the {kind} {name} is not what it should be"
+        for (kind, name), text in wanted.items()
+        if (kind, name) in found and found[kind, name] != text
+    ]
+    foreign = [
+        f"there is a trigger {name} that is not ours"
+        for kind, name in found
+        if kind == "trigger" and (kind, name) not in wanted
+    ]
+    for seen in (*missing, *changed, *foreign):
+        yield check.problem(
+            plain(seen), "somebody has changed the tables by hand: see who may write the file; " + RESTORE
+        )
+    if not (missing or changed or foreign):
+        yield check.ok("they are")
+
+
+def _fresh() -> sqlite3.Connection:
+    from ranonce.stores.sqlite_create import read_schema
+
+    db = sqlite3.connect(":memory:")
+    db.executescript(read_schema())
+    return db
+
+
+def _described(db: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    """Return each table by its columns, each index and trigger by its text."""
+    told: dict[tuple[str, str], str] = {}
+    rows = db.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'").fetchall()
+    for kind, name, text in rows:
+        if kind == "table":
+            columns = db.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (name,)).fetchall()
+            told[kind, name] = repr(sorted(columns))
+        else:
+            told[kind, name] = " ".join(str(text).split())
+    return told
+
+
+def integrity(store: Store, *, deep: bool, path: str | None) -> Iterator[Finding]:
+    """Let the store check itself: small files wholly; large ones, without `deep`, as far as a short time goes."""
+    size = os.stat(path).st_size if path is not None else 0
+    whole = deep or size <= SMALL_BYTES
+    how = "the whole file and every index" if whole else "the pages of the file, not its indexes"
+    check = Check("integrity", f"checked {how} ({size / (1 << 20):.1f} MiB)")
+    try:
+        with _TimeLimit(store, None if whole else PLAIN_SECONDS) as limit:
+            found = store.upkeep().problems(deep=whole)
+    except RanonceError as error:
+        if limit.over:
+            yield check.note(f"nothing wrong in the first {PLAIN_SECONDS:g} seconds", "ranonce doctor --deep")
+        else:
+            yield check.problem(error.sentence, RESTORE)
+        return
+    for line in found:
+        yield check.problem(plain(line), RESTORE)
+    if not found:
+        yield check.ok("nothing is wrong" + ("" if whole else "; --deep looks at the indexes too"))
+
+
+class _TimeLimit:
+    """Interrupts what SQLite does in its block after so many seconds; `over` says whether it did."""
+
+    def __init__(self, store: Store, seconds: float | None) -> None:
+        self._db: sqlite3.Connection | None = getattr(store, "connection", None)
+        self._seconds = seconds
+        self.over = False
+
+    def __enter__(self) -> _TimeLimit:
+        if self._db is not None and self._seconds is not None:
+            give_up = time.monotonic() + self._seconds
+            self._db.set_progress_handler(lambda: self._look(give_up), 100_000)
+        return self
+
+    def _look(self, give_up: float) -> int:
+        self.over = self.over or time.monotonic() > give_up
+        return int(self.over)
+
+    def __exit__(self, *_: object) -> None:
+        if self._db is not None:
+            self._db.set_progress_handler(None, 0)
+
+
+def jobs_known(store: Store, declared: set[str], file: str | None, names: list[str]) -> Iterator[Finding]:
+    """Compare the jobs of the ledger with those of the configuration."""
+    check = Check("jobs", "compared the jobs of the ledger with those of the configuration")
+    recorded = {job.name for job in store.jobs()}
+    for name in sorted(set(names) - recorded - declared):
+        yield check.of(name).problem("neither of them has it", "look at the name; known are: ranonce status")
+    if file is None:
+        return
+    chosen = set(names) or recorded | declared
+    for name in sorted((recorded - declared) & chosen):
+        if store.schedules(name) and store.schedules(name)[-1].every == "never":
+            continue  # it was removed on purpose
+        seen = f"it is in the ledger, and not in {shown_path(file)}: its triggers must give schedule and command"
+        yield check.of(name).note(seen, f"declare it: ranonce add {name} …")
+    for name in sorted((declared - recorded) & chosen):
+        seen = f"it is in {shown_path(file)}, and the ledger has never heard of it: no trigger ever came"
+        yield check.of(name).note(seen, f"see that its line is in place: ranonce add {name}")
+    if recorded & declared & chosen and not (recorded ^ declared) & chosen:
+        yield check.ok(f"the same {few(len(chosen), 'job')} in both")
