@@ -19,10 +19,24 @@ from ranonce.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Protocol, Self
 
-    from ranonce.lifecycle import Decision, Done, Event, Gate, Held, Retention, Run, RunKey, ScheduleVersion, Snapshot
+    from ranonce.lifecycle import (
+        Decision,
+        Done,
+        Event,
+        Gate,
+        Held,
+        Lease,
+        Retention,
+        Run,
+        RunKey,
+        ScheduleVersion,
+        Snapshot,
+    )
+    from ranonce.merging import Told
 else:
     Protocol = object
 
@@ -129,6 +143,33 @@ class Epoch(Record):
     began_at: float
     reason: str
     by: str
+
+
+class Intake(Record):
+    """One batch of what another ledger tells, written whole or not.
+
+    `keep_numbers`: events keep the numbers they had, where nobody has them here. `loss` is the reason of a loss that is
+    accepted with it, and who accepts it.
+    """
+
+    told: Sequence[Told] = ()
+    tombstones: Sequence[Tombstone] = ()
+    gates: Sequence[Gate] = ()
+    keep_numbers: bool = False
+    pruned_seq: int = 0
+    loss: tuple[str, str] | None = None
+
+
+class TakenIn(Record):
+    """What became of a batch: how many runs by outcome (see `merging`), and which were not taken, and why.
+
+    `last` is the ledger's newest event, where any was written.
+    """
+
+    counts: Mapping[str, int]
+    left: Sequence[tuple[RunKey, str]]
+    events: int
+    last: Event | None
 
 
 class Store(Protocol):
@@ -257,8 +298,8 @@ class Upkeep(Protocol):
     def all_events(self) -> Iterator[Event]:
         """Go through every event in the order of its number, with the output."""
 
-    def events_by_window(self) -> Iterator[Event]:
-        """Go through every event, window after window as in `all_runs`, without the output."""
+    def events_by_window(self, *, output: bool = False) -> Iterator[Event]:
+        """Go through every event, window after window as in `all_runs`; with the output only where it is asked for."""
 
     def set_gate(self, gate: Gate) -> None:
         """Write a gate as a person wants it, whatever it was: the one way in which it is opened before its time."""
@@ -268,3 +309,13 @@ class Upkeep(Protocol):
 
     def accept_loss(self, reason: str, by: str) -> Epoch:
         """Open a new epoch: what any host's journal remembers of the time before counts no more against the store."""
+
+    def view(self) -> AbstractContextManager[None]:
+        """Within it, everything that is read is of one state, whatever jobs write meanwhile."""
+
+    def take_in(self, intake: Intake, lives: Callable[[Run, Lease | None], bool]) -> TakenIn:
+        """Take in a batch of what another ledger tells, run by run as `merging.merge` decides, in one transaction.
+
+        `lives` says whether somebody works on a run that is running. The jobs must be known. A run's row comes with its
+        events or not at all, and what is told twice changes nothing the second time.
+        """

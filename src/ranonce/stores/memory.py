@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
+from contextlib import contextmanager
 
 from ranonce.lifecycle import (
     DONE,
     FAILED,
     HELD,
+    RUNNING,
     STOPPED,
+    Decision,
     Done,
     Event,
     Gate,
@@ -27,14 +31,17 @@ from ranonce.lifecycle import (
     attempts_left,
     prunable,
 )
-from ranonce.stores.base import FIRST, Backlog, Clock, Epoch, Identity, Job, Outline, Place, Pruned, Tombstone
+from ranonce.merging import ADDED, ADVANCED, Merged, merge
+from ranonce.stores.base import FIRST, Backlog, Clock, Epoch, Identity, Job, Outline, Place, Pruned, TakenIn, Tombstone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
-    from ranonce.lifecycle import Decision, Retention
+    from ranonce.lifecycle import Retention
+    from ranonce.merging import Told
+    from ranonce.stores.base import Intake
 
 
 class MemoryStore:
@@ -265,7 +272,7 @@ class MemoryStore:
             end = runs[-1].window_start if len(runs) == limit else before
             for run in going:
                 del self._runs[run.key, run.window_start]
-                self._bury(run)
+                self._bury(Tombstone(run.key.job, run.window_start, run.window_end, 1, self.wall()))
             pruned = {(run.key, run.window_start) for run in going}
             kept = {run.window_start for run in every}
             gone = [
@@ -287,13 +294,16 @@ class MemoryStore:
                 self._jobs[job] = known.replace(version=known.version + 1)
             return Pruned(len(going), len(gone), Place(*_order(runs[-1])) if len(runs) == limit else None)
 
-    def _bury(self, run: Run) -> None:
-        stones = self._tombstones.setdefault(run.key.job, [])
-        since, until, count = run.window_start, run.window_end, 1
+    def _stones(self, job: str) -> list[Tombstone]:
+        return self._tombstones.setdefault(job, [])
+
+    def _bury(self, new: Tombstone) -> None:
+        stones = self._stones(new.job)
+        since, until, count = new.since, new.until, new.runs
         for stone in [stone for stone in stones if stone.until >= since and stone.since <= until]:
             stones.remove(stone)
             since, until, count = min(since, stone.since), max(until, stone.until), count + stone.runs
-        stones.append(Tombstone(run.key.job, since, until, count, self.wall()))
+        stones.append(Tombstone(new.job, since, until, count, new.pruned_at))
 
     def problems(self, *, deep: bool) -> list[str]:
         return []
@@ -304,9 +314,58 @@ class MemoryStore:
     def all_events(self) -> Iterator[Event]:
         return iter(list(self._events))
 
-    def events_by_window(self) -> Iterator[Event]:
+    def events_by_window(self, *, output: bool = False) -> Iterator[Event]:
         ordered = sorted(self._events, key=lambda event: (event.key.job, event.window_start, event.seq or 0))
-        return iter([event.replace(output=None) for event in ordered])
+        return iter(ordered if output else [event.replace(output=None) for event in ordered])
+
+    @contextmanager
+    def view(self) -> Iterator[None]:
+        with self._lock:
+            yield
+
+    def take_in(self, intake: Intake, lives: Callable[[Run, Lease | None], bool]) -> TakenIn:
+        with self._lock:
+            counts: Counter[str] = Counter()
+            left: list[tuple[RunKey, str]] = []
+            before = self._seq
+            for told in intake.told:
+                merged = self._merged(told, lives)
+                counts[merged.outcome] += 1
+                if merged.outcome not in (ADDED, ADVANCED):
+                    left.append((told.key, merged.outcome))
+                    continue
+                self._take(merged, told, keep_numbers=intake.keep_numbers)
+            for stone in intake.tombstones:
+                if not any(one.since <= stone.since and one.until >= stone.until for one in self._stones(stone.job)):
+                    self._bury(stone)
+            self._write(Decision("import", guarded=False, gates=tuple(intake.gates)), RunKey("", ""))
+            self._pruned_seq = max(self._pruned_seq, intake.pruned_seq)
+            if intake.loss is not None:
+                self.accept_loss(*intake.loss)
+            written = self._seq - before
+            return TakenIn(dict(counts), tuple(left), written, self._events[-1] if written else None)
+
+    def _merged(self, told: Told, lives: Callable[[Run, Lease | None], bool]) -> Merged:
+        place = (told.key, told.window_start)
+        known = self._runs.get(place)
+        story = [event for event in self._events if (event.key, event.window_start) == place]
+        live = known is not None and known.status == RUNNING and lives(known, self._leases.get(place))
+        pruned = known is None and bool(self.tombstones(told.key.job, told.window_start, told.window_start + 1))
+        return merge(told, known, story, live=live, pruned=pruned)
+
+    def _take(self, merged: Merged, told: Told, *, keep_numbers: bool) -> None:
+        job = self._jobs[told.key.job]
+        self._jobs[told.key.job] = job.replace(version=job.version + 1)
+        run, place = merged.run, (told.key, told.window_start)
+        if run is not None:
+            self._runs[place] = run
+            self._leases.pop(place, None)
+        for event in merged.events:
+            taken = event.seq is None or any(one.seq == event.seq for one in self._events)
+            seq = event.seq if keep_numbers and not taken else self._seq + 1
+            self._events.append(event.replace(seq=seq, data=json.loads(json.dumps(event.data))))
+            self._seq = max(self._seq, seq or 0)
+        self._events.sort(key=lambda event: event.seq or 0)
 
     def set_gate(self, gate: Gate) -> None:
         self._gates[gate.name] = gate

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import contextmanager
 
 from ranonce.errors import StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint
@@ -20,10 +21,11 @@ from ranonce.stores.statements import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ranonce.lifecycle import Event, Gate, Retention, Run
+    from ranonce.lifecycle import Event, Gate, Lease, Retention, Run
+    from ranonce.stores.base import Intake, TakenIn
     from ranonce.stores.sqlite import SqliteStore
 
 SQL = load("sqlite_upkeep.sql")
@@ -60,11 +62,11 @@ class SqliteUpkeep:
             gone = [seq for run in going for seq in self._drop(run)]
             failpoint("prune:after-runs")
             for since, until, count in spans(going):
-                self._put_tombstone(job, since, until, count)
+                self.put_tombstone(job, since, until, count, time.time())
             loose = (job, after.window_start, end, text_of(keep.done_before))
             gone += [seq for (seq,) in db.execute(SQL["drop_loose_events"], loose)]
             db.execute(SQL["shut_door"])
-            db.execute(SQL["forgotten"], (max(gone, default=0),))
+            self.forget_until(max(gone, default=0))
             if going:
                 db.execute(SQL["job_changed"], (job,))
             failpoint("prune:before-commit")
@@ -83,12 +85,12 @@ class SqliteUpkeep:
         self._db.execute(SQL["drop_run"], place)
         return [seq for (seq,) in self._db.execute(SQL["drop_events"], place)]
 
-    def _put_tombstone(self, job: str, since: int, until: int, count: int) -> None:
+    def put_tombstone(self, job: str, since: int, until: int, count: int, pruned_at: float) -> None:
         """Note a span as pruned; one span where it touches others."""
         for other_since, other_until, other_count in self._db.execute(SQL["touching"], (job, since, until)).fetchall():
             since, until, count = min(since, other_since), max(until, other_until), count + other_count
             self._db.execute(SQL["drop_tombstone"], (job, other_since))
-        self._db.execute(SQL["put_tombstone"], (job, since, until, count, text_of(time.time())))
+        self._db.execute(SQL["put_tombstone"], (job, since, until, count, text_of(pruned_at)))
 
     # --- all of it ---
 
@@ -104,8 +106,18 @@ class SqliteUpkeep:
     def all_events(self) -> Iterator[Event]:
         return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows("all_events"))
 
-    def events_by_window(self) -> Iterator[Event]:
-        return map(event_of, self._rows("events_by_window"))
+    def events_by_window(self, *, output: bool = False) -> Iterator[Event]:
+        if not output:
+            return map(event_of, self._rows("events_by_window"))
+        return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows("events_by_window_with_output"))
+
+    @contextmanager
+    def view(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
 
     def _rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
         try:
@@ -126,10 +138,25 @@ class SqliteUpkeep:
 
     def accept_loss(self, reason: str, by: str) -> Epoch:
         with self._store.transaction():
-            now = round(time.time(), 3)
-            number = self._db.execute(SQL["new_epoch"]).fetchone()[0]
-            self._db.execute(SQL["add_epoch"], (number, text_of(now), reason, by))
+            return self.open_epoch(reason, by)
+
+    def open_epoch(self, reason: str, by: str) -> Epoch:
+        """Open a new epoch, inside a transaction."""
+        now = round(time.time(), 3)
+        number = self._db.execute(SQL["new_epoch"]).fetchone()[0]
+        self._db.execute(SQL["add_epoch"], (number, text_of(now), reason, by))
         return Epoch(number, now, reason, by)
+
+    # --- what another ledger tells ---
+
+    def take_in(self, intake: Intake, lives: Callable[[Run, Lease | None], bool]) -> TakenIn:
+        from ranonce.stores.sqlite_intake import take_in
+
+        return take_in(self._store, self, intake, lives)
+
+    def forget_until(self, seq: int) -> None:
+        """Note that events up to a number may have been pruned, inside a transaction."""
+        self._db.execute(SQL["forgotten"], (seq,))
 
     # --- backup ---
 

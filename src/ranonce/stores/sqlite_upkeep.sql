@@ -91,3 +91,9 @@ FROM events ORDER BY seq;
 SELECT at, job, "window", input, window_start, event, attempt, generation, reason, owner, triggered_by, version, host,
        data, seq
 FROM events ORDER BY job, window_start, seq;
+
+-- name: events_by_window_with_output
+-- The same with what was kept of the output.
+SELECT at, job, "window", input, window_start, event, attempt, generation, reason, owner, triggered_by, version, host,
+       data, seq, output
+FROM events ORDER BY job, window_start, seq;

@@ -1,0 +1,151 @@
+"""What an import may do to a run: add it, carry it further, or leave it as it is. Pure: no clock, no I/O.
+
+Three rules, and all others follow from them. A finished window is never made claimable, nor is what is told of another
+ledger ever more than evidence: so a run that is done here stays done, whatever is told. What is told twice changes
+nothing the second time. And a run that somebody works on is left alone, unless it is the verdict on that very attempt.
+
+The state that a run is carried to is folded from its events, those that are here and those that are told, so the two
+never differ.
+"""
+
+from __future__ import annotations
+
+from ranonce.folding import Story
+from ranonce.lifecycle import DONE, RUNNING, Event, Run, RunKey
+from ranonce.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# What became of a run that was told.
+ADDED, ADVANCED, SAME, KEPT, BUSY, PRUNED = "added", "advanced", "same", "kept", "busy", "pruned"
+
+
+class Told(Record):
+    """What another ledger tells of one window: its run, if it had one, and the events of it that are to be kept.
+
+    `run` is as it was after the last of them. Events of a part of a story are enough where the rest was told before.
+    """
+
+    run: Run | None
+    events: tuple[Event, ...]
+
+    @property
+    def key(self) -> RunKey:
+        """Which run this is about."""
+        return self.run.key if self.run else self.events[0].key
+
+    @property
+    def window_start(self) -> int:
+        """When its window starts."""
+        return self.run.window_start if self.run else self.events[0].window_start
+
+
+class Merged(Record):
+    """What is to be written of a run that was told: its new row (None: as it is) and the events that come with it."""
+
+    outcome: str
+    run: Run | None = None
+    events: tuple[Event, ...] = ()
+
+
+def merge(told: Told, known: Run | None, known_events: Sequence[Event], *, live: bool, pruned: bool) -> Merged:
+    """Decide on what is told of a window.
+
+    `known` and `known_events` are what this ledger has of it; `live` says whether somebody works on it now, `pruned`
+    whether it lies where finished windows were pruned.
+    """
+    run = told.run
+    if run is None:
+        return Merged(PRUNED) if pruned and known is None else _loose(told, known_events)
+    if known is None:
+        return Merged(PRUNED) if pruned else Merged(ADDED, run, told.events)
+    if run == known:
+        return Merged(SAME)
+    if not _further(run, known):
+        return Merged(SAME if run.status == known.status == DONE else KEPT)
+    own = (run.owner, run.attempt) == (known.owner, known.attempt)
+    if live and not own:
+        return Merged(BUSY)
+    return _continued(told, run, known, known_events) or Merged(KEPT)
+
+
+def _loose(told: Told, known_events: Sequence[Event]) -> Merged:
+    """Facts about a window without a run: kept where they are new."""
+    new = _new(told.events, known_events)
+    return Merged(ADDED, events=new) if new else Merged(SAME)
+
+
+def _further(run: Run, known: Run) -> bool:
+    """Whether what is told has come further than what is known."""
+    if known.status == DONE and run.status != DONE:
+        return False
+    return _rank(run) > _rank(known)
+
+
+def _rank(run: Run) -> tuple[int, bool, int, bool]:
+    return run.generation, run.status == DONE, run.attempt, run.status != RUNNING
+
+
+def _continued(told: Told, run: Run, known: Run, known_events: Sequence[Event]) -> Merged | None:
+    """Carry the story on: by the rest of the same story, or else by one more attempt that did it."""
+    broken = folded(known_events).fault  # a story that was damaged before can still be carried on
+    for new in (_new(told.events, known_events), _as_next_attempt(told, known)):
+        story = folded([*known_events, *new])
+        if new and story.fault == broken and story.status == run.status:
+            return Merged(ADVANCED, state_of(story, known), new)
+    return None
+
+
+def _new(events: Iterable[Event], known_events: Sequence[Event]) -> tuple[Event, ...]:
+    known = {_identity(event) for event in known_events}
+    return tuple(event for event in events if _identity(event) not in known)
+
+
+def _identity(event: Event) -> tuple[object, ...]:
+    return (event.key, round(event.at, 3), event.event, event.attempt, event.generation, event.owner, event.reason)
+
+
+def _as_next_attempt(told: Told, known: Run) -> tuple[Event, ...]:
+    """Return the end of another story as the attempt after those that are known; nothing for one that was not done."""
+    done = next((event for event in reversed(told.events) if event.event == DONE), None)
+    if done is None or told.run is None or told.run.status != DONE:
+        return ()
+    after = {"attempt": known.attempt + 1, "generation": known.generation, "seq": None}
+    began = next((event for event in told.events if (event.event, event.attempt) == ("start", done.attempt)), done)
+    start = began.replace(event="start", reason="imported", output=None, **after)
+    crashed: tuple[Event, ...] = ()
+    if known.status == RUNNING:
+        crashed = (start.replace(event="expired", attempt=known.attempt, owner=known.owner),)
+    return (*crashed, start.replace(owner=done.owner), done.replace(**after))
+
+
+def folded(events: Iterable[Event]) -> Story:
+    """Return the state that events lead to."""
+    story = Story()
+    for event in events:
+        story.take(event)
+    return story
+
+
+def state_of(story: Story, run: Run) -> Run:
+    """Return the run in the state that its events tell of."""
+    assert story.status is not None and story.started_at is not None
+    return run.replace(
+        status=story.status,
+        generation=story.generation,
+        attempt=story.attempt,
+        owner=story.owner,
+        failures=story.failures,
+        trigger=story.trigger,
+        version=story.version,
+        started_at=story.started_at,
+        finished_at=story.finished_at,
+        resume_at=story.resume_at,
+        reason=story.reason,
+        exit=story.exit,
+        late=story.late,
+        granted=story.granted,
+        reconciling=False,
+    )
