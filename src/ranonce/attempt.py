@@ -160,7 +160,13 @@ class Won(Record):
     at: float
 
     def heartbeat(
-        self, renew: Callable[[], Refusal | None], stop: Callable[[str], None], *, grace: float, store_url: str
+        self,
+        renew: Callable[[], Refusal | None],
+        stop: Callable[[str], None],
+        *,
+        grace: float,
+        store_url: str,
+        leave: Callable[[], None] = lambda: None,
     ) -> Heartbeat:
         """Return what keeps the claim; it has yet to be started."""
         return Heartbeat(
@@ -171,6 +177,7 @@ class Won(Record):
             # The lock of a local ledger proves to everybody who could claim that this attempt lives.
             fence=self.file is None or sqlite_path(store_url) is None,
             claimed_at=self.at,
+            leave=leave,
         )
 
     def settle(self, ledger: OpenLedger, verdict: Verdict) -> Refusal | None:
@@ -242,7 +249,11 @@ class Attempt:
         self.file = won.file
         self.began = time.time()
         self.heartbeat = won.heartbeat(
-            self._renew, terms.signals.interrupt, grace=self.spec.grace_kill, store_url=terms.store_url
+            self._renew,
+            terms.signals.interrupt,
+            grace=self.spec.grace_kill,
+            store_url=terms.store_url,
+            leave=self._close_renewing,
         )
         self._renewing: list[OpenLedger] = []
         self._told: dict[str, str] | None = None
@@ -304,6 +315,11 @@ class Attempt:
         if not self._renewing:
             self._renewing.append(self.ledger.reopen(wait_seconds=min(RENEW_WAIT_SECONDS, self.claim.lease_seconds)))
         return self._renewing[0].renew(self.claim, self.spec.overlap)
+
+    def _close_renewing(self) -> None:
+        """Close that store: one invocation may keep the claims of a thousand windows, one after the other."""
+        while self._renewing:
+            self._renewing.pop().close()
 
     def _environment(self) -> dict[str, str]:
         try:

@@ -169,17 +169,18 @@ class Tally:
         receipt = result.receipt
         if receipt.event == DONE and result.exit == EX_DONE:
             self.done += 1
-        elif receipt.event == "skipped" and result.exit == EX_DONE:
+            return
+        if receipt.event == "skipped" and receipt.reason in ("done", "pruned"):
             self.done_before += 1
-        elif receipt.event == "skipped":
+            return
+        if receipt.event == "skipped":
             self.refused += 1
         else:
             self.failed += 1
-        if result.exit != EX_DONE:
-            self.exit = self.exit or result.exit
-            if len(self.problems) < NAMED:
-                told = {"window": place.named.window.key, "event": receipt.event, "reason": receipt.reason}
-                self.problems.append({**told, "exit": result.exit})
+        self.exit = self.exit or result.exit
+        if len(self.problems) < NAMED:
+            told = {"window": place.named.window.key, "event": receipt.event, "reason": receipt.reason}
+            self.problems.append({**told, "exit": result.exit})
 
     def end(self, window: Window, receipt: Receipt) -> None:
         """Note where and why the walk ended before its end."""

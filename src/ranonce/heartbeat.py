@@ -39,7 +39,8 @@ class Heartbeat:
     """Renews one claim in a thread of its own.
 
     `renew` asks the store (None: renewed; a refusal: lost; RanonceError: no answer). `stop` is told "lost" or "fenced",
-    once, from another thread. `fence` is False where the lock file already proves that the attempt lives.
+    once, from another thread. `fence` is False where the lock file already proves that the attempt lives. `leave` is
+    called last of all, in the thread that has renewed: what it has opened for itself is closed there.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Heartbeat:
         fence: bool,
         claimed_at: float,
         clock: Callable[[], float] = boot_clock,
+        leave: Callable[[], None] = lambda: None,
     ) -> None:
+        self._leave = leave
         self._renew = renew
         self._stop = stop
         self._clock = clock
@@ -88,6 +91,12 @@ class Heartbeat:
         return False
 
     def _beat(self) -> None:
+        try:
+            self._keep_up()
+        finally:
+            self._leave()
+
+    def _keep_up(self) -> None:
         pause = beat_interval(self._lease)
         while not self._sleep(pause):
             sent = self._clock()

@@ -389,9 +389,11 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
     if move == RECLAIM:
         return _reclaim(snap, ask.owner, ask.lease_seconds, ask.policy.overlap, seen)
     if run is None:
+        if move == NO_RUN and snap.pruned:
+            why = f"{ask.key} is done, and its record was pruned: it cannot be run again here"
+            return _skip(snap, ask, Refusal("pruned", why))
         if move == NO_RUN:
-            why = "has never run" if not snap.pruned else "is done, and its record was pruned"
-            return _skip(snap, ask, Refusal("unknown", f"{ask.key} {why}, so there is nothing to run again"))
+            return _skip(snap, ask, Refusal("unknown", f"{ask.key} has never run, so there is nothing to run again"))
         if snap.pruned:
             return _skip(snap, ask, Refusal("pruned", f"{ask.key} is done; its record was pruned"))
     elif move == REFUSE_BUSY:
@@ -726,6 +728,8 @@ def release(
     run = snap.run
     now = situation(snap, "", None, seen)
     move = TABLE[now][RELEASE]
+    if run is None and snap.pruned:
+        return Decision(move, refusal=Refusal("pruned", "its record was pruned, and it is never claimable again"))
     if run is None:
         return Decision(move, refusal=Refusal("unknown", "this window has never run"))
     if move == REFUSE_BUSY:

@@ -99,7 +99,7 @@ class Receipts:
 
     def write(self, receipt: Receipt) -> None:
         """Give a receipt out."""
-        problem = (receipt.event, receipt.reason) not in QUIET or bool(receipt.warnings)
+        problem = (receipt.event, receipt.reason) not in QUIET or bool(receipt.warnings or receipt.exit)
         if self.mode == "none" or (self.mode == "problems" and not problem):
             return
         if self.mode not in ("all", "problems"):

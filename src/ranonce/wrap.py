@@ -111,6 +111,8 @@ def unavailable(terms: Terms, order: Order, error: StoreUnavailable) -> Result:
 def refused(terms: Terms, order: Order, refusal: Refusal) -> Result:
     """Return the result of an order whose claim was refused."""
     status = REFUSED[refusal.reason]
+    if refusal.reason == "pruned" and order.rerun_reason is not None:
+        status = EX_USAGE  # for a rerun it is no success that the window was done once
     if status == EX_TRY_LATER:
         status = terms.spec.busy_exit
     sentence = refusal.sentence

@@ -121,6 +121,7 @@ def test_another_window_at_work_ends_the_backfill(world):
     invocation, _ = world.hold()
     ran = backfill(world, "--json")
     assert (ran.exit, ran.receipt["reason"], summary(ran)["left"]) == (75, "overlap", 11)
+    assert summary(backfill(world, "--json", "--busy-exit", "0"))["refused"] == 1
     world.let_go()
     invocation.ends()
 
@@ -308,3 +309,11 @@ def test_a_worker_that_dies_ends_the_backfill_with_a_sentence(world):
     assert "the process that worked on job:2026-11-02 has died" in ran.err
     assert "Traceback" not in ran.err
     assert backfill(world, "--overlap", "allow").exit == 0
+
+
+def test_long_windows_leave_no_open_files_behind(world):
+    sh = 'sleep 0.5; ls /proc/$PPID/fd | wc -l >> "$EFFECTS"'  # long enough for a renewal through a store of its own
+    backfill(world, "--lease", "1s", "--until", "2026-11-06", sh=sh)
+    first, *others = map(int, world.effects())
+    assert len(others) == 4
+    assert max(others) <= first + 1
