@@ -48,7 +48,7 @@ command=$1
 [ $# -gt 0 ] && shift
 case "$command" in
 init) set -- --accept-volatile "$@" ;;
-add | run | probe | status | show)
+add | run | rerun | backfill | probe | status | show)
     case " $*" in
     *" --now"*) ;;
     *) [ -e "{clock}" ] && set -- --now "$(cat "{clock}")" "$@" ;;

@@ -71,9 +71,9 @@ EVENTS = {
     "lost": "the verdict of an attempt that no longer held the run: a second start is seen here",
     "unavailable": "the store could not be used: nothing was started (in receipts only)",
     "expired": "an attempt is found crashed: its lease is over or its process is dead",
-    "rerun": "the run is done again on purpose (a rule of the ledger; no command of this version asks for it)",
+    "rerun": "the run is done again on purpose, as its next generation: who asked for it, and why",
     "released": "a person said what became of it",
-    "noted": "something worth knowing, without a change",
+    "noted": "something worth knowing, without a change: by `ranonce`, by a job, or by a person",
 }
 SKIP_REASONS = {
     "done": "the window is done already",

@@ -8,6 +8,8 @@ is never offered, whatever was restarted or lost around it.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from ranonce.ledger import schedule_of
 from ranonce.lifecycle import FAILED, STOPPED, RunKey, attempts_left
 from ranonce.record import Record
@@ -48,7 +50,8 @@ def earlier_windows(
         runs = list(_unfinished(ledger, spec, before=before, now=now))
     found = [_again(run) for run in runs if run.key.input == given]
     if spec.catch_up == "all":
-        found += _missing(ledger, spec, declared, before=before, given=given)
+        missing = _missing(ledger, spec, declared, before=before, given=given)
+        found += islice(missing, spec.catch_up_limit)
     return sorted(found, key=lambda earlier: earlier.window.start)[: spec.catch_up_limit]
 
 
@@ -74,14 +77,19 @@ def _unfinished(ledger: OpenLedger, spec: JobSpec, *, before: int, now: float) -
 
 
 def _missing(ledger: OpenLedger, spec: JobSpec, declared: Declared, *, before: int, given: str) -> Iterator[Earlier]:
-    job = ledger.store.job(spec.name)
+    """Return the windows that no trigger ever came for, oldest first; the runs there are come in outline only."""
+    from ranonce.expectation import Expectation, version_at
+
+    store, job = ledger.store, ledger.store.job(spec.name)
     assert job is not None, "the job was recorded before its windows are looked for"
     begin = int(max(job.declared_at, spec.since or 0))
-    known = {run.window_start for run in ledger.store.runs(spec.name, begin, before)}
-    stones = ledger.store.tombstones(spec.name, begin, before)
-    for version, end in zip(declared.versions, [v.valid_from for v in declared.versions[1:]] + [before], strict=True):
-        schedule = schedule_of(version)
-        for start in schedule.expected(max(begin, version.valid_from or 0), min(end or 0, before)):
-            if start not in known and not any(stone.since <= start < stone.until for stone in stones):
-                window = schedule.window_at(start)
-                yield Earlier(RunKey(spec.name, window.key, given), window, version.number)
+    wanted = Expectation(declared.versions, begin, before)
+    absent, _ = wanted.gaps(store.outline(spec.name, begin, before).starts)
+    stones = [(stone.since, stone.until) for stone in store.tombstones(spec.name, begin, before)] if absent else []
+    for gap in wanted.without(absent, stones):
+        for number in gap:
+            start = wanted.start(number)
+            version = version_at(declared.versions, start)
+            assert version is not None, "a window that is wanted has a version that wants it"
+            window = schedule_of(version).window_at(start)
+            yield Earlier(RunKey(spec.name, window.key, given), window, version.number)

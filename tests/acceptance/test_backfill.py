@@ -317,3 +317,30 @@ def test_long_windows_leave_no_open_files_behind(world):
     first, *others = map(int, world.effects())
     assert len(others) == 4
     assert max(others) <= first + 1
+
+
+# --- and what triggers catch up ---
+
+NAMED = f'{EFFECT}; : "{{window}}"'
+
+
+def test_what_a_backfill_has_done_is_not_caught_up(world):
+    world.run(now="2026-11-01T12:00:00Z")
+    backfill(world, "--until", "2026-11-06", since="2026-11-02")
+    ran = world.run("--catch-up", "all", sh=NAMED, now="2026-11-08T12:00:00Z")
+    assert [receipt["window"] for receipt in ran.receipts] == ["2026-11-06", "2026-11-07", "2026-11-08"]
+
+
+def test_what_a_backfill_was_stopped_in_is_resumed_once_its_time_has_come(world):
+    stop = "$RANONCE stop --reason 429 --retry-after 1"
+    assert backfill(world, "--until", "2026-11-06", since="2026-11-05", sh=stop).exit == 79
+    ran = world.run(now="2030-01-01T12:00:00Z")
+    assert [(receipt["window"], receipt["trigger"]) for receipt in ran.receipts][0] == ("2026-11-05", "catch-up")
+
+
+def test_a_window_that_is_named_by_its_date_is_run(world):
+    ran = world.run("--window", "2026-11-03", every="0 2 * * *")
+    assert ran.receipt["window"] == "2026-11-03T02:00Z"
+    ran = world.run("--window", TODAY, job="hourly", every="hour")
+    assert (ran.exit, ran.receipts) == (64, [])
+    assert "holds 24 windows" in ran.sentence
