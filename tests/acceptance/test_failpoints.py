@@ -35,6 +35,15 @@ OUTCOME_KEPT = [
 ]
 VERDICT_COMMITTED = ["commit:after-commit:2", "journal:written:2", "finish:committed", "finish:file-removed"]
 SETTLING = ["unrecorded:committed"]
+#: The places of what an owner does now and then; they are killed at in test_prune, test_journal_upkeep, test_backup.
+OF_UPKEEP = [
+    "prune:after-runs",
+    "prune:before-commit",
+    "prune:after-commit",
+    "journal:before-replaced",
+    "journal:replaced",
+    "backup:copied",
+]
 OF_A_RUN = [*BEFORE_THE_CLAIM, *CLAIMED, *WORK_ENDED, *OUTCOME_KEPT, *VERDICT_COMMITTED]
 
 
@@ -52,7 +61,7 @@ def attempts_that_started(world):
 def test_every_failpoint_is_killed_at():
     source = Path(ranonce.__file__).parent
     named = {name for file in source.rglob("*.py") for name in re.findall(r'failpoint\("([^"]+)"\)', file.read_text())}
-    assert named == {re.sub(r":[0-9]+$", "", point) for point in (*OF_A_RUN, *SETTLING)}
+    assert named == {re.sub(r":[0-9]+$", "", point) for point in (*OF_A_RUN, *SETTLING, *OF_UPKEEP)}
 
 
 @pytest.mark.parametrize("point", OF_A_RUN)

@@ -53,6 +53,8 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     if refusal is not None:
         if refusal.reason == "unknown":
             raise UsageError(f"{key} has never run.", f"See: ranonce status {job}")
+        if refusal.reason == "pruned":
+            raise UsageError(f"{key} was over long ago: {refusal.sentence}.", f"See: ranonce show {job} {window.key}")
         status = EX_TRY_LATER if refusal.reason == "busy" else EX_PERSON_NEEDED
         print(f"{plain(refusal.sentence)}. Nothing was changed.")
         return status

@@ -171,6 +171,7 @@ class SqliteUpkeep:
             os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             try:
                 last = self._copy(building)
+                failpoint("backup:copied")
                 os.link(building, path)
             finally:
                 for leftover in (building, building + "-wal", building + "-shm", building + "-journal"):
