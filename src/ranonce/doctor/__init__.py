@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from ranonce.doctor import claims, clocks, host, jobs, places, records, store, witness
+from ranonce.doctor import claims, clocks, host, jobs, locks, places, records, store, witness
 from ranonce.doctor.finding import Check, Finding, step_of
-from ranonce.doctor.locks import locks
 from ranonce.errors import RanonceError
 from ranonce.journal import Journal
 from ranonce.ledger import known_ledger
@@ -73,7 +72,10 @@ def examine(patient: Patient) -> Iterator[Finding]:
         if ledger.folder is not None and os.path.isdir(ledger.folder):
             yield from claims.attempts(None, ledger.folder)
         return
-    yield from _of_store(patient, config, opened, ledger)
+    try:
+        yield from _of_store(patient, config, opened, ledger)
+    finally:
+        opened.close()
 
 
 def _on_this_host(config: Config, states: str | None) -> tuple[_Ledger, list[Finding]]:
@@ -92,7 +94,7 @@ def _places(ledger: _Ledger, accepted: str | None) -> Iterator[Finding]:
         above = os.path.dirname(ledger.path)
         yield from places.file_system(above, "store-place", accepted=accepted)
         yield from places.owners([above, ledger.path], "store-owner", private=True)
-        yield locks(above, "store-locks", database=True)
+        yield locks.contest(above, "store-locks", database=True)
     if ledger.folder is not None:
         yield from host.writable(ledger.folder)
         if os.path.isdir(ledger.folder):
@@ -103,7 +105,7 @@ def _places(ledger: _Ledger, accepted: str | None) -> Iterator[Finding]:
                 os.path.join(ledger.folder, "journal.jsonl"),
             ]
             yield from places.owners(mine, "state-owner", private=True)
-            yield locks(ledger.folder, "state-locks", database=False)
+            yield locks.contest(ledger.folder, "state-locks", database=False)
 
 
 def _of_store(patient: Patient, config: Config, opened: Store, ledger: _Ledger) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ def versions(sqlite: tuple[int, ...] = sqlite3.sqlite_version_info) -> Iterator[
     if sqlite < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))
         yield check.problem(f"{told}: ledgers need SQLite {oldest}", "install a Python with a newer SQLite")
-    elif sqlite < WAL_RESET_MENDED[-1] and not any(sqlite[:2] == mended[:2] <= sqlite for mended in WAL_RESET_MENDED):
+    elif not _wal_reset_mended(sqlite):
         yield check.note(
             f"{told}: this SQLite has the WAL-reset bug, which can very rarely damage a file, unless your system's"
             " packagers have mended it",
@@ -41,6 +41,12 @@ def versions(sqlite: tuple[int, ...] = sqlite3.sqlite_version_info) -> Iterator[
         )
     else:
         yield check.ok(told)
+
+
+def _wal_reset_mended(sqlite: tuple[int, ...]) -> bool:
+    return sqlite >= WAL_RESET_MENDED[-1] or any(
+        sqlite[:2] == mended[:2] and sqlite >= mended for mended in WAL_RESET_MENDED
+    )
 
 
 def configuration(

@@ -25,7 +25,7 @@ DEADLINE_SECONDS = 10.0
 LOCAL_DISK = "put it on a local disk (ext4, xfs, btrfs, zfs)"
 
 
-def locks(folder: str, name: str, *, database: bool, program: str = contender.__file__) -> Finding:
+def contest(folder: str, name: str, *, database: bool, program: str = contender.__file__) -> Finding:
     """Let two processes take the same locks in a scratch folder inside `folder`, which is removed again.
 
     `database`: SQLite's lock as well as flock. `program` is what contends.
@@ -39,7 +39,7 @@ def locks(folder: str, name: str, *, database: bool, program: str = contender.__
             f"nothing can be written there: {error.strerror}", "make the folder writable for this user"
         )
     try:
-        return _contest(check, scratch, database, program)
+        return _between_two(check, scratch, database, program)
     except _NoAnswer as error:
         return check.problem(str(error), LOCAL_DISK)
     except OSError as error:
@@ -48,7 +48,7 @@ def locks(folder: str, name: str, *, database: bool, program: str = contender.__
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _contest(check: Check, scratch: str, database: bool, program: str) -> Finding:
+def _between_two(check: Check, scratch: str, database: bool, program: str) -> Finding:
     wanted = "flock database" if database else "flock"
     give_up = time.monotonic() + DEADLINE_SECONDS
     with _Contender(program, scratch, database, give_up) as one, _Contender(program, scratch, database, give_up) as two:
