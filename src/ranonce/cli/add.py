@@ -7,6 +7,7 @@ import pwd
 import sys
 import time
 
+from ranonce.cli import pasting
 from ranonce.cli.joboptions import (
     DECLARE_OPTIONS,
     JSON,
@@ -22,7 +23,7 @@ from ranonce.cli.options import Command, Option
 from ranonce.config import find_config, state_folder
 from ranonce.errors import ConfigError, UsageError
 from ranonce.jobspec import JobSpec
-from ranonce.names import check_job_name, shown_path
+from ranonce.names import check_job_name
 from ranonce.stores.base import Job
 from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import format_instant
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ranonce.cli.options import Parsed
+    from ranonce.config import Config
     from ranonce.ledger import Declared
     from ranonce.schedulers import Printed, Wanted
 
 #: Each is a module of `ranonce.schedulers`.
 SCHEDULERS = ("crontab", "systemd", "kubernetes", "github")
+#: Those that run the job where this host's configuration and programs are not.
+ELSEWHERE = ("kubernetes", "github")
 #: What fires the job, where that is not Debian's cron or as good as that.
 DIALECTS = {"systemd": "systemd", "kubernetes": "kubernetes"}
 
@@ -70,7 +74,6 @@ COMMAND = Command(
 def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Declare the job; print what to paste on standard output, and what to know on standard error."""
     from ranonce.configfile import write_job
-    from ranonce.schedulers import Wanted
 
     name = check_job_name(parsed.arguments[0])
     path = find_config(parsed.get("config"), environ)
@@ -79,45 +82,68 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     config, ledger = open_ledger(parsed, environ, job=name)
     before = config.jobs.get(name, JobSpec(name, declared=True))
     scheduler = _scheduler(parsed, before)
+    spec = _spec(parsed, before, scheduler)
+    now = parsed.get("now", time.time())
+    wanted = _wanted(parsed, environ, spec, scheduler, path, config, now)
+    printed = _printed(scheduler, wanted)  # before anything is written: what cannot be fired is not declared
+    if parsed.get("into") is not None:
+        pasting.refuse_foreign(printed, parsed.get("into"))
+    declared = None
+    if scheduler == "kubernetes" and wanted.sqlite is not None:
+        said, changed = f"{name} is not declared in the ledger of this host, which no pod can reach.", False
+    else:
+        write_job(path, name, _own_settings(spec, config.folder), environ)
+        job = Job(name, 0, now, spec.late_after, spec.max_attempts)
+        declared, changed = ledger.declare(job, wanted.schedule, spec.offset, now=now, change=True)
+        said = _said(spec, config.jobs.get(name), path)
+    _tell(parsed, wanted, printed, declared, said=said, changed=changed)
+    return 0
+
+
+def _spec(parsed: Parsed, before: JobSpec, scheduler: str) -> JobSpec:
+    """Return what the job is to be: as it was, with what the command line says."""
+    name = before.name
     settings = job_settings(COMMAND, parsed)
     if parsed.get("for") is not None:
         settings.setdefault("dialect", DIALECTS.get(scheduler, "debian"))
-    elsewhere = scheduler in ("kubernetes", "github")
     if parsed.rest is not None:
-        settings["command"] = tuple(parsed.rest) if elsewhere else _absolute(parsed.rest)
+        settings["command"] = tuple(parsed.rest) if scheduler in ELSEWHERE else _absolute(parsed.rest)
     elif not before.command:
         raise UsageError(f"the job {name!r} needs a command.", f"Write it after --: ranonce add {name} … -- COMMAND")
     spec = with_settings(before, settings)
     if spec.every is None:
         raise UsageError(f"the job {name!r} needs a schedule.", 'Say how often: --every day, or --every "0 2 * * *".')
-    every = Schedule(spec.every, spec.tz, spec.dialect)
-    now = parsed.get("now", time.time())
-    sqlite = sqlite_path(config.ledger.store)
-    wanted = Wanted(
+    return spec
+
+
+def _wanted(
+    parsed: Parsed,
+    environ: Mapping[str, str],
+    spec: JobSpec,
+    scheduler: str,
+    path: str,
+    config: Config,
+    now: float,
+) -> Wanted:
+    """Return what the scheduler's module is asked for."""
+    from ranonce.schedulers import Wanted
+
+    assert spec.every is not None
+    elsewhere = scheduler in ELSEWHERE
+    return Wanted(
         spec,
-        every,
+        Schedule(spec.every, spec.tz, spec.dialect),
         now,
-        here=() if elsewhere else _here(name, path),
-        alone=("run", name, *run_options(spec), "--", *spec.command) if elsewhere else (),
-        state_home=None if elsewhere else _state_home(environ),
-        sqlite=sqlite,
+        here=() if elsewhere else _here(spec.name, path),
+        alone=("run", spec.name, *run_options(spec), "--", *spec.command) if elsewhere else (),
+        state_home=_state_home(environ),
+        sqlite=sqlite_path(config.ledger.store),
         cwd=parsed.get("cwd"),
         image=parsed.get("image"),
         runs_on=parsed.get("runs-on", "ubuntu-latest"),
         user=_user(),
         is_root=os.geteuid() == 0,
     )
-    printed = _printed(scheduler, wanted)  # before anything is written: what cannot be fired is not declared
-    declared = None
-    if scheduler == "kubernetes" and sqlite is not None:
-        said, changed = f"{name} is not declared in the ledger of this host, which no pod can reach.", False
-    else:
-        write_job(path, name, _own_settings(spec, config.folder), environ)
-        job = Job(name, 0, now, spec.late_after, spec.max_attempts)
-        declared, changed = ledger.declare(job, every, spec.offset, now=now, change=True)
-        said = _said(spec, config.jobs.get(name), path)
-    _tell(parsed, wanted, printed, declared, said=said, changed=changed)
-    return 0
 
 
 def _scheduler(parsed: Parsed, before: JobSpec) -> str:
@@ -227,8 +253,7 @@ def _tell(
     following = wanted.schedule.after(window)
     into = parsed.get("into")
     if into is not None:
-        for name, text in printed.files:
-            _write(os.path.join(into, name), text)
+        pasting.write(printed, into)
     if parsed.flag("json"):
         import json
 
@@ -251,43 +276,4 @@ def _tell(
         notes.append(f"A window counts as missing when it is over and nothing ran: that one from {late} on.")
     for note in (*notes, *printed.notes):
         print(note, file=sys.stderr)
-    if into is not None:
-        print(f"Written: {', '.join(os.path.join(into, name) for name, _ in printed.files)}.", file=sys.stderr)
-    else:
-        print(printed.where, file=sys.stderr)
-        sys.stderr.flush()
-        print(_as_one(printed.files), end="")
-        sys.stdout.flush()
-    for number, step in enumerate(printed.then):
-        print(f"{'Then:' if number == 0 else '     '} {step}", file=sys.stderr)
-
-
-def _as_one(files: tuple[tuple[str, str], ...]) -> str:
-    """Return the files as one text: several have their names above them, and manifests `---` between them."""
-    if len(files) == 1:
-        return files[0][1]
-    between = "---\n" if files[0][0].endswith(".yaml") else "\n"
-    return between.join(f"# {name}\n{text}" for name, text in files)
-
-
-def _write(path: str, text: str) -> None:
-    """Write a file that is new, or that `ranonce add` wrote before. Raises ConfigError for anybody else's."""
-    from ranonce.schedulers import WRITTEN_BY
-
-    try:
-        if os.path.lexists(path):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                if file.readline().rstrip("\n") != WRITTEN_BY:
-                    raise ConfigError(
-                        f"{shown_path(path)} is there already, and `ranonce add` did not write it.",
-                        "The job is declared; move that file away, or name another folder.",
-                    )
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(f"{path}.new", path)
-    except OSError as error:
-        raise ConfigError(
-            f"{shown_path(path)} cannot be written: {error.strerror or error}.",
-            "The job is declared; name another folder, or print it (without --into).",
-        ) from None
+    pasting.show(printed, into)

@@ -34,7 +34,7 @@ _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 def day_parts(rule: CronRule) -> list[Days]:
     """Return which days a rule takes, as parts with one restricted day field each; together they take all of them.
 
-    Where both fields must match (`*/2 * mon`) the days of the month are left out: that names too many days.
+    Where both fields must match (`*/2 * mon`) only the stricter one is said: that names too many days.
     """
     days, months, weekdays = rule.days, rule.months, rule.weekdays
     every_day, every_weekday = days >= _ALL_DAYS, weekdays >= _ALL_WEEKDAYS
@@ -42,7 +42,7 @@ def day_parts(rule: CronRule) -> list[Days]:
         if every_day or every_weekday:
             return [(_ALL_DAYS, months, _ALL_WEEKDAYS)]
         return [(days, months, _ALL_WEEKDAYS), (_ALL_DAYS, months, weekdays)]
-    if not every_weekday:
+    if len(weekdays) * 31 < len(days) * 7:
         return [(_ALL_DAYS, months, weekdays)]
     return [(days, months, _ALL_WEEKDAYS)]
 

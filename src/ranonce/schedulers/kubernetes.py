@@ -47,8 +47,8 @@ def printed(wanted: Wanted) -> Printed:
     rule = cron_rule(wanted.schedule)
     if not rule.either_day and len(rule.weekdays) < 7 and len(rule.days) < 31:
         notes.append(
-            f"Kubernetes cannot say that both day fields of {rule.text!r} must match: it fires on each of its weekdays,"
-            " and a trigger too many finds its window done."
+            f"Kubernetes cannot say that both day fields of {rule.text!r} must match: it fires whenever the"
+            " stricter one does, and a trigger too many finds its window done."
         )
     files = ((f"{name}.yaml", manifest(wanted)),)
     if wanted.sqlite is None:
@@ -105,7 +105,7 @@ def schedule_text(rule: CronRule) -> str:
     """Return a rule as robfig/cron reads it: Sunday is 0, and a day field beginning with `*` means every day.
 
     It knows one rule per CronJob. Where both day fields restrict, it fires when either matches; where only both
-    together would do, the weekday alone is said, which is too often and never too seldom.
+    together would do, the stricter one alone is said, which is too often and never too seldom.
     """
     parts = day_parts(rule)
     days, months, weekdays = (parts[0][0], parts[0][1], parts[-1][2])
