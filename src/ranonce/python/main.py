@@ -131,7 +131,7 @@ def _show(error: BaseException | None) -> None:
     if isinstance(error, SystemExit) and not (error.code is None or isinstance(error.code, int)):
         say(str(error.code))
     elif isinstance(error, Exception) and not isinstance(error, (RanonceError, Stop)):
-        sys.excepthook(type(error), error, of_the_job(error))
+        sys.excepthook(type(error), error.with_traceback(of_the_job(error)), error.__traceback__)
 
 
 async def _in_a_loop(job: Job[Any], call: Call, signals: _Signals) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from _thread import allocate_lock
 
 from ranonce.attempt import RENEW_WAIT_SECONDS, Result
 from ranonce.cli.stop import LONGEST_REASON
@@ -156,7 +157,7 @@ class Run:
         run may be finished again. Raises ClaimLost, UsageError for a connection that will not do, OutcomeNotRecorded,
         and StoreUnavailable for a transaction that cannot write now.
         """
-        self._may_speak()
+        self._goes_on()  # a verdict that comes too late is recorded as lost
         if outcome not in OUTCOMES:
             raise UsageError(f"{shown(outcome)} is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
         said = None if reason is None else plain(checked_text(reason)[:LONGEST_REASON])
@@ -176,12 +177,15 @@ class Run:
             self._inside = self._holder.inside = inside
 
     def _may_speak(self) -> None:
+        self._goes_on()
+        if self._holder.why is not None:
+            raise self._holder.lost()
+
+    def _goes_on(self) -> None:
         if os.getpid() != self._pid:
             raise UsageError(f"{self!r} belongs to process {self._pid}, of which this is a fork.", "Use it there.")
         if self._ended is not None or self._is_committed():
             raise UsageError(f"{self!r} has ended.", "Its receipt says how.")
-        if self._holder.why is not None:
-            raise self._holder.lost()
 
     def _is_committed(self) -> bool:
         if self._inside is None:
@@ -192,7 +196,7 @@ class Run:
     # --- its end ---
 
     def __enter__(self) -> Self:
-        self._may_speak()
+        self._goes_on()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: TracebackType | None) -> None:
@@ -360,6 +364,7 @@ class _Holder:
         self._claim = claim
         self._overlap = overlap
         self._on_lost = on_lost
+        self._exiting = allocate_lock()
 
     def renew(self) -> Refusal | None:
         """Renew the claim, from the heartbeat's thread."""
@@ -377,6 +382,7 @@ class _Holder:
         self.sentence = self.sentence or f"the claim on {self._claim.key} could not be renewed in time"
         self.why = why
         if self._on_lost == "exit":
+            self._exiting.acquire()  # never given back: it is said once, whoever hears of it first
             say(f"ranonce: {self.lost()}")
             os._exit(EX_CLAIM_LOST)
 

@@ -50,7 +50,8 @@ def judge(error: BaseException | None, spec: JobSpec, *, signum: int | None = No
 
     if isinstance(error, Stop):
         gates = tuple(Gate(name, error.resume_at or now, error.reason, spec.name, now) for name in error.gates)
-        return Judged(verdict(STOPPED, error.reason).replace(resume_at=error.resume_at, gates=gates), EX_STOPPED)
+        stopped = verdict(STOPPED, error.reason).replace(resume_at=error.resume_at, gates=gates)
+        return Judged(stopped, EX_STOPPED if signum is None else 128 + signum, signum)
     if lost is not None and isinstance(error, ClaimLost):
         return Judged(verdict(FAILED, lost), EX_CLAIM_LOST)
     if signum is None and isinstance(error, KeyboardInterrupt):

@@ -1,0 +1,194 @@
+"""`Job.main()`: a Python program with the options, receipts, exit statuses and signals of `ranonce run`."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.conftest import NOON, TODAY, wait_until
+
+NOW = ("--now", NOON)
+
+
+def program(body, decorated='@job("job", every="day")', kind="def"):
+    lines = "\n".join(f"            {line}" for line in body.splitlines())
+    return f"""
+        {decorated}
+        {kind} work(run):
+{lines}
+        work.main()
+    """
+
+
+def test_a_window_is_worked_on_once(programs, world):
+    code = program("effect(run)")
+    first = programs.run(code, *NOW)
+    assert first.said() == (0, "done", None)
+    assert programs.run(code, *NOW).said() == (0, "skipped", "done")
+    assert world.effects() == [f"job {TODAY} 1"]
+    assert first.receipt["trigger"] == "schedule"
+
+
+def test_the_options_are_those_of_run(programs, world):
+    code = program("effect(run)")
+    ran = programs.run(code, "--window", "2026-11-07", "--version", "v1", "--trigger", "backfill", "--receipt", "none")
+    assert (ran.exit, ran.err) == (0, "")
+    assert world.sql("SELECT version, triggered_by FROM runs") == [("v1", "backfill")]
+    assert programs.run(code, "--scheduled-at", NOON).receipt["chosen_by"] == "scheduled-at"
+    wrong = programs.run(code, "--windw", "2026-11-07")
+    assert (wrong.exit, wrong.sentence) == (
+        64,
+        "ranonce: `program3.py` has no option '--windw'. Did you mean --window?",
+    )
+    help_ = programs.run(code, "--help")
+    assert (help_.exit, help_.out.splitlines()[0]) == (0, b"usage: program4.py [options]")
+
+
+def test_the_scheduler_may_say_which_window_it_meant(programs):
+    ran = programs.run(program("pass"), *NOW, env={"CRONJOB_SCHEDULED_TIMESTAMP": "2026-11-08T02:00:00Z"})
+    assert (ran.receipt["window"], ran.receipt["chosen_by"]) == ("2026-11-08", "kubernetes")
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("sys.exit(3)", (3, "failed", "exit 3")),
+        ("sys.exit(75)", (1, "failed", "exit 75")),
+        ("sys.exit()", (0, "done", None)),
+        ('raise Stop("429", retry_after=60)', (79, "stopped", "429")),
+    ],
+)
+def test_each_way_out_has_its_exit_status(programs, world, kind, body, said):
+    assert programs.run(program(body, kind=kind), *NOW).said() == said
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_an_exception_is_a_traceback_of_the_job_and_status_1(programs, world, kind):
+    ran = programs.run(program('raise ValueError("bad row")', kind=kind), *NOW)
+    assert (ran.exit, ran.receipt["event"], ran.receipt["reason"]) == (1, "failed", "ValueError: bad row")
+    assert ran.err.count("Traceback") == 1
+    assert "ranonce/python" not in ran.err
+    assert "ValueError: bad row\n" in ran.err
+
+
+def test_text_that_a_job_exits_with_is_printed(programs):
+    ran = programs.run(program('sys.exit("no rows")'), *NOW)
+    assert ran.exit == 1
+    assert ran.err.splitlines()[0] == "no rows"
+
+
+def test_an_exception_after_done_was_recorded_is_no_success(programs):
+    ran = programs.run(program('run.finish()\nraise ValueError("late")'), *NOW)
+    assert (ran.exit, ran.receipt["event"]) == (1, "done")
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_time_limit_is_kept(programs, kind):
+    body = "await asyncio.sleep(60)" if kind == "async def" else "time.sleep(60)"
+    assert programs.run(program(body, kind=kind), *NOW, "--timeout", "100ms").said() == (124, "failed", "timeout")
+
+
+WAIT = 'mark("working")\ntry:\n    time.sleep(60)\nexcept Exception:\n    effect(run)'
+WAIT_ASYNC = 'mark("working")\nawait asyncio.sleep(60)'
+OBSTINATE = 'mark("working")\ntry:\n    time.sleep(60)\nexcept BaseException:\n    pass'
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize(("kind", "body"), [("def", WAIT), ("async def", WAIT_ASYNC), ("def", OBSTINATE)])
+def test_a_signal_stops_the_work_is_recorded_and_ends_the_program(programs, world, number, kind, body):
+    started = programs.start(program(body, kind=kind), *NOW)
+    wait_until(programs.marked("working"))
+    started.signal(number)
+    ran = started.ends()
+    assert ran.said() == (-number, "stopped", "signal")
+    assert world.state() == ("stopped", 1)
+    assert world.effects() == []
+    assert "Traceback" not in ran.err
+
+
+def test_a_signal_that_was_ignored_stays_ignored(programs, world):
+    ran = programs.run(
+        """
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        @job("job", every="day")
+        def work(run):
+            os.kill(os.getpid(), signal.SIGHUP)
+            effect(run)
+        work.main()
+        """,
+        *NOW,
+    )
+    assert ran.said() == (0, "done", None)
+
+
+def test_a_stop_says_more_than_the_signal_that_came_with_it(programs, world):
+    body = 'try:\n    os.kill(os.getpid(), signal.SIGTERM)\nfinally:\n    raise Stop("shutting down", retry_after=60)'
+    ran = programs.run(program(body), *NOW)
+    assert (ran.receipt["event"], ran.receipt["reason"]) == ("stopped", "shutting down")
+    assert ran.exit == -signal.SIGTERM
+
+
+def test_no_store_is_a_sentence_and_a_receipt(programs, world):
+    world.store.unlink()
+    ran = programs.run(program("effect(run)"), *NOW)
+    assert (ran.exit, ran.receipt["event"], ran.receipt["reason"]) == (78, "unavailable", "not-this-ledger")
+    assert "no ledger" in ran.sentence
+    assert world.effects() == []
+
+
+def test_a_busy_window_is_refused_with_its_status(programs, world):
+    held, _ = world.hold()
+    ran = programs.run(program("effect(run)"), *NOW)
+    assert (ran.exit, ran.receipt["reason"]) == (75, "busy")
+    world.let_go()
+    assert held.ends().exit == 0
+
+
+def test_a_kill_in_the_body_is_taken_over_at_once(programs, world):
+    started = programs.start(program(WAIT), *NOW)
+    wait_until(programs.marked("working"))
+    started.signal(signal.SIGKILL)
+    started.ends()
+    ran = programs.run(program("effect(run)"), *NOW)
+    assert (ran.exit, ran.receipt["attempt"]) == (0, 2)
+
+
+def test_a_lost_claim_has_its_status(programs, world):
+    ran = programs.run(
+        f"""
+        @job("job", every="day")
+        def work(run):
+            db = sqlite3.connect({str(world.store)!r}, isolation_level=None)
+            db.execute("UPDATE runs SET attempt = 2, owner = 'another'")
+            run.check()
+        work.main()
+        """,
+        *NOW,
+    )
+    assert (ran.exit, ran.receipt["event"]) == (76, "lost")
+
+
+def test_several_windows_have_a_receipt_each(programs, world):
+    code = program(f'if run.window == "{TODAY}" and run.attempt == 1:\n    raise Stop("not yet")')
+    assert programs.run(code, *NOW).exit == 79
+    ran = programs.run(code, "--now", "2026-11-10T12:00:00Z")
+    assert [(each["window"], each["event"]) for each in ran.receipts] == [(TODAY, "done"), ("2026-11-10", "done")]
+
+
+def test_a_program_may_be_run_in_another_thread(programs):
+    ran = programs.run(
+        """
+        @job("job", every="day")
+        def work(run):
+            effect(run)
+        def thread():
+            try:
+                work.main(["--now", "2026-11-09T12:00:00Z"])
+            except SystemExit as left:
+                print(left.code)
+        threading.Thread(target=thread).start()
+        """
+    )
+    assert ran.out == b"0\n"
