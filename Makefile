@@ -39,6 +39,7 @@ style: .venv/installed-dev
 
 types: .venv/installed-dev
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 
 imports: .venv/installed-dev
 	$(BIN)/lint-imports

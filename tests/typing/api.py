@@ -1,0 +1,106 @@
+"""What type checkers must understand of the Python face. Never run: `make types` checks it with mypy and basedpyright.
+
+Each `type: ignore` is a mistake that must be seen: one that is not seen is reported as an unused comment.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, assert_type
+
+from ranonce import Job, Ledger, Receipt, Refusal, Run, Stop, job
+
+
+@job("triage", every="day", max_attempts=3, lease=timedelta(minutes=5), timeout="2h", uses=["model-api"])
+def triage(run: Run) -> None:
+    assert_type(run.window, str)
+    assert_type(run.window_start, datetime)
+    assert_type(run.attempt, int)
+    run.note("begun")
+    run.check()
+    raise Stop("429", retry_after=60, gate="model-api")
+
+
+@job("fetch", every="0 2 * * *", tz="Europe/Berlin", on_lost="exit")
+async def fetch(run: Run) -> int:
+    run.note("begun")
+    return 3
+
+
+@job("looked-into", every="day", reconcile=lambda run: run.window == "2026-11-09")
+def looked_into(run: Run) -> str:
+    return run.job
+
+
+assert_type(triage, Job[Receipt])
+assert_type(fetch, Job[Coroutine[Any, Any, Receipt]])
+assert_type(looked_into, Job[Receipt])
+
+
+def calls() -> None:
+    assert_type(triage(), Receipt)
+    assert_type(triage(window="2026-11-09", input=b"rows", trigger="manual"), Receipt)
+    assert_type(triage(now=datetime.now(UTC)).event, str)
+    triage(now=3)  # type: ignore[arg-type]
+    triage(trigger="whoever")  # type: ignore[arg-type]
+    triage("2026-11-09")  # type: ignore[call-arg]
+
+
+async def awaited() -> None:
+    assert_type(await fetch(), Receipt)
+
+
+def program() -> None:
+    triage.main(["--window", "2026-11-09"])
+    print("never reached")  # type: ignore[unreachable]
+
+
+def claims() -> None:
+    with Ledger.open("sqlite:////var/lib/ranonce/ledger.db") as ledger:
+        claim = ledger.claim("triage", every="day", now="2026-11-09T12:00:00Z", record_skip=False)
+        assert_type(claim, Run | Refusal)
+        if claim:
+            assert_type(claim, Run)
+        else:
+            assert_type(claim, Refusal)
+        if isinstance(claim, Refusal):
+            assert_type(claim.reason, str)
+            assert_type(claim.until, datetime | None)
+            return
+        with claim as run:
+            assert_type(run, Run)
+        assert_type(run.receipt, Receipt | None)
+
+
+def matched(ledger: Ledger) -> str:
+    match ledger.claim("triage"):
+        case Refusal(reason=reason):
+            return assert_type(reason, str)
+        case Run() as run:
+            with run:
+                return assert_type(run.window, str)
+
+
+def truth(run: Run, refusal: Refusal) -> None:
+    assert_type(run.__bool__(), Literal[True])
+    assert_type(refusal.__bool__(), Literal[False])
+
+
+def finished(run: Run, connection: sqlite3.Connection) -> None:
+    run.finish()
+    run.finish("failed", "no rows")
+    run.finish(connection=connection)
+    run.finish("perfect")  # type: ignore[arg-type]
+
+
+def misused() -> None:
+    job("triage", every=1)  # type: ignore[arg-type]
+    job("triage", evry="day")  # type: ignore[call-arg]
+    job("triage", overlap="maybe")  # type: ignore[arg-type]
+
+    @job("triage", every="day")  # type: ignore[arg-type]
+    def takes_nothing() -> None: ...
+
+    assert takes_nothing
