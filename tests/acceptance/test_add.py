@@ -108,6 +108,20 @@ def test_a_ledger_that_no_pod_can_reach_expects_nothing_of_the_job(world):
     assert declared(world) == [] and "jobs" not in world.config.read_text()
 
 
+def test_in_a_pod_the_schedule_is_changed(world):
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    for every in ("30 2 * * *", "30 3 * * *"):
+        added = world.ranonce(
+            "add", "job", "--every", every, "--for", "kubernetes", "--now", "2026-11-09T12:00:00Z", *SH, env=pod
+        )
+        assert added.exit == 0, added.err
+        ran = world.ranonce(
+            "run", "job", "--every", every, "--dialect", "kubernetes", "--now", "2026-11-10T12:00:00Z", *SH
+        )
+        assert ran.exit == 0, ran.err
+    assert declared(world) == [("30 2 * * *", "UTC", "kubernetes"), ("30 3 * * *", "UTC", "kubernetes")]
+
+
 def test_a_runner_that_loses_the_ledger_is_refused_before_anything_is_declared(world):
     refused = world.ranonce("add", "job", *BERLIN, "--for", "github", *SH)
     assert refused.exit == 78

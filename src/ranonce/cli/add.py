@@ -65,8 +65,10 @@ COMMAND = Command(
     again changes it: a new schedule begins where the last started window of the old one ends.
 
     Prints a line for the crontab, or with --for the units of a systemd timer, the manifest of a Kubernetes CronJob or
-    a GitHub workflow. These last two run the job without a configuration. Where the ledger is a SQLite file, a job for
-    Kubernetes is not declared here: its ledger is on a volume of the cluster, and the first run there declares it.""",
+    a GitHub workflow. These last two run the job without a configuration.
+
+    Where the ledger is a SQLite file, a job for Kubernetes is declared in a pod only: its ledger is on a volume of the
+    cluster. The first run declares it there too.""",
     takes_command=True,
 )
 
@@ -89,7 +91,8 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     if parsed.get("into") is not None:
         pasting.refuse_foreign(printed, parsed.get("into"))
     declared = None
-    if scheduler == "kubernetes" and wanted.sqlite is not None:
+    in_pod = "KUBERNETES_SERVICE_HOST" in environ
+    if scheduler == "kubernetes" and wanted.sqlite is not None and not in_pod:
         said, changed = f"{name} is not declared in the ledger of this host, which no pod can reach.", False
     else:
         write_job(path, name, _own_settings(spec, config.folder), environ)

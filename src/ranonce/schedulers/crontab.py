@@ -42,8 +42,8 @@ def printed(wanted: Wanted, *, host: str | None = None) -> Printed:
     if times == [own]:
         return Printed((("", text),), where)
     note = (
-        f"{counts}: the {_counted(len(times))} below in {host} time for every time of the year,"
-        f" and a trigger too many finds its window done. Where cron is cronie you can write {cronie}"
+        f"{counts}. {_counted(len(times))} every time of day that this can be in {host} over the year;"
+        f" a trigger too many finds its window done. Where cron is cronie you can write {cronie}"
     )
     if not schedule.is_cron and schedule.every != "hour":
         note += f" (If a {schedule.every} in {host} is meant, declare the job with --tz {host}.)"
@@ -92,7 +92,7 @@ def _plain(wanted: Wanted) -> str:
 
 
 def _counted(count: int) -> str:
-    return "line is" if count == 1 else f"{count} lines are"
+    return "The line below names" if count == 1 else f"The {count} lines below name"
 
 
 def _zone(name: str) -> Zone | None:
