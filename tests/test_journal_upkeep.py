@@ -178,7 +178,7 @@ APPEND = """
 import sys
 from tests.test_journal import Journal, event
 journal = Journal(sys.argv[1])
-for seq in range(int(sys.argv[2]), int(sys.argv[2]) + 3000):
+for seq in range(int(sys.argv[2]), int(sys.argv[2]) + 1000):
     journal.append([event(seq)])
 """
 
@@ -195,7 +195,7 @@ def test_two_jobs_that_write_all_the_time_lose_nothing(journal):
         with pytest.MonkeyPatch.context() as always:
             always.setattr(journal_upkeep, "_worth", lambda old, memory: True)
             replaced += forget_pruned(journal, store) is not None
-    assert replaced > 10
+    assert replaced > 5
     for begin in begins:
-        wrote = range(begin, begin + 3000)
+        wrote = range(begin, begin + 1000)
         assert sorted({seq for seq in remembered(journal) if seq in wrote}) == list(wrote)
