@@ -181,3 +181,15 @@ def test_what_only_a_file_can_say_is_refused_where_there_is_none(world):
     refused = world.ranonce("add", "job", "--for", "kubernetes")
     assert refused.exit == 64
     assert "can stand in a configuration file only" in refused.sentence
+
+
+def test_a_command_and_its_folder_are_what_they_are_to_who_declares_them(bare, tmp_path):
+    bare.init()
+    place = tmp_path / "srv"
+    place.mkdir()
+    (place / "report.sh").write_text("#!/bin/sh\npwd\n")
+    (place / "report.sh").chmod(0o755)
+    added = bare.ranonce("add", "j", "--every", "day", "--cwd", "srv", "--", "./report.sh", cwd=tmp_path)
+    assert (added.exit, "not there" in added.err) == (0, False)
+    ran = bare.ranonce("run", "j", cwd="/")
+    assert (ran.exit, ran.out.decode()) == (0, f"{place}\n")

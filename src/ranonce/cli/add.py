@@ -109,8 +109,11 @@ def _spec(parsed: Parsed, before: JobSpec, scheduler: str) -> JobSpec:
     settings = job_settings(COMMAND, parsed)
     if parsed.get("for") is not None:
         settings.setdefault("dialect", DIALECTS.get(scheduler, "debian"))
+    if "cwd" in settings and scheduler not in ELSEWHERE:
+        settings["cwd"] = os.path.abspath(settings["cwd"])
     if parsed.rest is not None:
-        settings["command"] = tuple(parsed.rest) if scheduler in ELSEWHERE else _absolute(parsed.rest)
+        folder = settings.get("cwd", os.getcwd())
+        settings["command"] = tuple(parsed.rest) if scheduler in ELSEWHERE else _absolute(parsed.rest, folder)
     elif not before.command:
         raise UsageError(f"the job {name!r} needs a command.", f"Write it after --: ranonce add {name} … -- COMMAND")
     spec = with_settings(before, settings)
@@ -237,13 +240,16 @@ def _own_settings(spec: JobSpec, folder: str | None) -> dict[str, object]:
     return {field: value for field, value in spec.as_dict().items() if value != usual[field]}
 
 
-def _absolute(command: list[str]) -> tuple[str, ...]:
-    """Return the command with its program as an absolute path: a scheduler has another PATH and folder."""
+def _absolute(command: list[str], folder: str) -> tuple[str, ...]:
+    """Return the command with its program as an absolute path: a scheduler has another PATH and folder.
+
+    A relative path is relative to the `folder` that the job is given now: `cd FOLDER && ./command`.
+    """
     import shutil
 
     program = command[0]
     if "/" in program:
-        return (os.path.abspath(program), *command[1:])
+        return (os.path.abspath(os.path.join(folder, program)), *command[1:])
     found = shutil.which(program)
     return (os.path.abspath(found) if found else program, *command[1:])
 
