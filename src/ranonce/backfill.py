@@ -86,14 +86,14 @@ class Walk:
                 yield Place(number, named, runs.get(named.window.key))
 
     def _stretches(self) -> Iterator[tuple[ScheduleVersion, int, int, int | None]]:
-        """Return version, beginning and end of each stretch; and where the next version begins, in its last one."""
+        """Return version, beginning and end of each stretch, and where the next version begins."""
         for at, version in enumerate(self.versions):
             begin = self.since if version.valid_from is None else max(self.since, version.valid_from)
             ends = [each.valid_from for each in self.versions[at + 1 : at + 2] if each.valid_from is not None]
             end = min((self.until, *ends))
             while begin < end:
                 upto = min(end, begin + STRETCH_SECONDS)
-                yield version, begin, upto, ends[0] if ends and upto == ends[0] else None
+                yield version, begin, upto, ends[0] if ends else None
                 begin = upto
 
     @staticmethod
