@@ -74,5 +74,5 @@ clean:
 	@touch $@
 
 .venv/installed-dev: .venv/installed
-	$(PIP) install --constraint constraints-dev.txt --editable '.[dev]'
+	$(PIP) install --constraint constraints-dev.txt --editable '.[dev,frameworks]'
 	@touch $@

@@ -5,7 +5,8 @@ reader has one. `…` or `...` stands for anything within a line, and alone on a
 wide as they like. The blocks of one
 page are one session, in a home folder and a `/usr/local/bin` of its own. What the reader need not see stands between
 them: `<!-- $ command -->` is run too, and `<!-- clock: INSTANT -->` is the `--now` of the commands that follow, so that
-a page can tell of several nights. What cannot be run is fenced as `text`.
+a page can tell of several nights. A block fenced as `python` that begins with `# NAME.py` is that file in the home
+folder. What cannot be run is fenced as `text`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+PYTHON_FILE = re.compile(r"# (\w+\.py)\n")
 UNSEEN = re.compile(r"^<!-- (?:\$ (?P<command>.*)|clock: (?P<clock>\S+)) -->$", re.MULTILINE)
-LANGUAGES = {"console", "text", "toml", "json", "mermaid", "yaml", "sql"}
+LANGUAGES = {"console", "text", "toml", "json", "mermaid", "yaml", "sql", "python"}
 #: Folders that a page may name and that are another place in its world.
 PLACES = re.compile(r"/(?=(?:usr/local/bin|home/you|srv)\b)")
 CLOCK = "/srv/clock"
@@ -213,7 +215,11 @@ def test_commands_print_what_the_page_says(name: str, tmp_path: Path) -> None:
     page = commands(ROOT / name)
     if not page:
         return
-    printed = World(tmp_path).session([command.written for command in page])
+    world = World(tmp_path)
+    for block in blocks(ROOT / name):
+        if block.language == "python" and (file := PYTHON_FILE.match(block.text)):
+            (world.home / file[1]).write_text(block.text)
+    printed = world.session([command.written for command in page])
     wrong = [
         f"{name}:{command.line}: $ {command.written}\n--- the page says\n"
         + "\n".join(command.expected)
