@@ -11,6 +11,7 @@ import time
 
 from ranonce import jsontext as json
 from ranonce import lifecycle
+from ranonce.calendars import NEVER
 from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable
 from ranonce.failpoints import failpoint
 from ranonce.journal import Journal
@@ -389,7 +390,7 @@ class OpenLedger:
         if (end := self.store.last_started_end(job, recorded.version.number, now)) is not None:
             return end
         earlier = self.store.last_started_end(job, 0, now)
-        begin = every.window_at(now).start
+        begin = int(now) if every.every == NEVER else every.window_at(now).start
         return begin if earlier is None else max(begin, earlier)
 
 
