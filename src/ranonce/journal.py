@@ -88,6 +88,9 @@ class Journal:
     def _fact(self, event: Event) -> dict[str, Any]:
         return {
             **_identity(event),
+            "generation": event.generation,
+            "start": format_instant(event.window_start),
+            **({"as": event.data.get("as")} if event.event == "released" else {}),
             "epoch": self.epoch,
             "at": format_instant(event.at, precision="ms"),
             "clock": self._clock,
@@ -179,6 +182,6 @@ def _identity(event: Event) -> dict[str, Any]:
 
 
 _MEND = (
-    "Nothing was run, since finished windows might run again. Put the newest ledger back;"
-    " the journal stands in the state folder."
+    "Nothing was run, since finished windows might run again. Put the newest ledger back, or if it is lost, go on with"
+    " what this host remembers: ranonce accept-loss --reason TEXT"
 )

@@ -218,7 +218,8 @@ class OpenLedger:
         if self.store.read(ask.key, ask.window.start).version == snap.version:  # else it happened just now
             raise NotThisLedger(
                 f"the ledger is damaged: its events and its runs tell different stories of {ask.key}.",
-                "Nothing was run. Check the file (PRAGMA integrity_check) and restore it from a backup.",
+                "Nothing was run. Look at it (ranonce doctor --deep), and restore it from a backup, or go on with what "
+                "is still known: ranonce accept-loss --reason TEXT",
             )
 
     def _sightings(self, snap: Snapshot, asker: str) -> dict[str, Sighting]:

@@ -30,6 +30,9 @@ COMMANDS: dict[str, str] = {
     "remove": "Say that a job is not to run any more.",
     "prune": "Forget what was over long ago; the windows stay done.",
     "backup": "Copy the ledger to a file, while jobs run.",
+    "export": "Write the ledger as JSON lines.",
+    "import": "Bring in what another ledger tells; what is done here stays done.",
+    "accept-loss": "Accept that the ledger was lost, and go on with what is still known.",
     "doctor": "Find out whether ledger, disk, clock and schedules are what the jobs rely on.",
     "stop": "Inside a job: give up on purpose, until a time.",
 }
@@ -97,7 +100,8 @@ def module(name: str) -> ModuleType:
         from ranonce.settings import nearest
 
         raise UsageError(f"ranonce has no command {name!r}.", nearest(name, COMMANDS))
-    found: ModuleType = __import__(f"ranonce.cli.{name}", fromlist=["COMMAND"])  # importlib loads more than it needs
+    file = {"import": "import_"}.get(name, name.replace("-", "_"))
+    found: ModuleType = __import__(f"ranonce.cli.{file}", fromlist=["COMMAND"])  # importlib loads more than it needs
     return found
 
 
@@ -109,6 +113,6 @@ def _help(about: list[str]) -> int:
         return 0
     print("ranonce: a run ledger for scheduled jobs. Did it run once?\n\nusage: ranonce COMMAND [options]\n")
     for name, summary in COMMANDS.items():
-        print(f"  {name:<10}{summary}")
+        print(f"  {name:<12}{summary}")
     print("\n`ranonce COMMAND --help` says more. Start with: ranonce init")
     return 0

@@ -94,7 +94,8 @@ def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, 
     if expected is not None:
         raise NotThisLedger(
             f"the ledger {expected} was at {spec.store}, and it is gone.",
-            "Nothing was created, since finished windows would run again. Restore it from a backup.",
+            "Nothing was created, since finished windows would run again. Restore it from a backup, or go on with what "
+            "this host remembers: ranonce accept-loss --reason TEXT",
         )
     try:
         return _create(path, accept_volatile), True

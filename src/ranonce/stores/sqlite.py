@@ -102,7 +102,7 @@ class SqliteStore:
         self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         row = self._db.execute(SQL["identity"]).fetchone()
         if row is None:
-            raise NotThisLedger(f"{self.path!r} has lost its identity.", "Restore it from a backup.")
+            raise NotThisLedger(f"{self.path!r} has lost its identity.", LOST)
         return Identity(row[0], read_instant(row[1]), row[2], row[3])
 
     # --- the port ---

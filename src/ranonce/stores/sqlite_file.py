@@ -13,7 +13,10 @@ APPLICATION_ID = 0x72616E6F  # "rano", in the file's header: whose file this is
 FORMAT = 2  # of the tables, in the header's user_version
 SQL = load("sqlite.sql")
 
-LOST = "Nothing was run. Put the ledger back (restore it from a backup); a new ledger would run finished windows again."
+LOST = (
+    "Nothing was run. Put the ledger back (restore it from a backup), or if it is lost, go on with what this host"
+    " remembers: ranonce accept-loss --reason TEXT"
+)
 
 
 def quoted(path: str) -> str:
@@ -52,7 +55,8 @@ def private_file(path: str) -> tuple[int, int]:
 
 
 LOST_OR_NEW = (
-    "Nothing was run. If it was lost, restore it from a backup; if there never was one, create it: ranonce init"
+    "Nothing was run. If it was lost, restore it from a backup, or go on without: ranonce accept-loss --reason TEXT."
+    " If there never was one, create it: ranonce init"
 )
 
 

@@ -1,0 +1,171 @@
+"""Read an export of a ledger: its jobs, schedules, gates and pruned spans, and then window after window."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ranonce.errors import UsageError
+from ranonce.exchange import form
+from ranonce.exchange.lines import Bad, Block
+from ranonce.lifecycle import HELD, RUNNING, Event, Gate, Run, ScheduleVersion
+from ranonce.merging import Told
+from ranonce.record import Record
+from ranonce.stores.base import Job, Tombstone
+from ranonce.timefmt import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ranonce.exchange.lines import Line
+
+
+class Head(Record):
+    """What an export says of itself: of which ledger it is, and when it was made (unix seconds)."""
+
+    ledger: str
+    exported_at: float
+    pruned_seq: int
+    whole: bool
+
+
+class Declared(Record):
+    """A job, and all versions of its schedule."""
+
+    job: Job
+    versions: tuple[ScheduleVersion, ...]
+
+
+class Export:
+    """An export while it is read. `counts` are its records so far, by kind."""
+
+    def __init__(self, only: str | None = None) -> None:
+        self.only = only
+        self.counts: Counter[str] = Counter()
+        self._head: Head | None = None
+        self._job: Declared | None = None
+        self._runs: list[Run] = []
+        self._events: list[Event] = []
+        self._at: tuple[str, int] | None = None  # job and window that are being told of
+        self._ended = False
+
+    def take(self, block: Block) -> Iterator[Told | Bad | Tombstone | Gate | Declared | Head]:
+        """Read a block."""
+        for line in block.lines():
+            if isinstance(line, Bad):
+                yield line
+                continue
+            try:
+                yield from self._line(line)
+            except UsageError as error:
+                yield line.bad(error.sentence.rstrip("."))
+
+    def _line(self, line: Line) -> Iterator[Told | Tombstone | Gate | Declared | Head | Bad]:
+        told, fields = line.told, form.Fields(line.told)
+        kind = told.get("kind")
+        if told.get("ranonce") == "export" and self._head is None:
+            self._head = _head(fields)
+            yield self._head
+        elif self._head is None:
+            raise UsageError("it comes before the first line of an export, which says what it is")
+        elif kind in ("run", "event"):
+            yield from self._declared()
+            yield from self._window(kind, fields)
+        else:
+            yield from self._told()
+            yield from self._apart(kind, line, fields)
+
+    def _window(self, kind: str, fields: form.Fields) -> Iterator[Told]:
+        one = form.run_of(fields) if kind == "run" else form.event_of(fields)
+        if (one.key.job, one.window_start) != self._at:
+            yield from self._told()
+            self._at = (one.key.job, one.window_start)
+        self.counts[kind] += 1
+        if isinstance(one, Run):
+            self._runs.append(one)
+        else:
+            self._events.append(one)
+
+    def _apart(self, kind: object, line: Line, fields: form.Fields) -> Iterator[Tombstone | Gate | Declared | Bad]:
+        if kind == "job":
+            yield from self._declared()
+            self._job = Declared(form.job_of(fields), ())
+        elif kind == "schedule":
+            version = form.schedule_of(fields)
+            if self._job is None or self._job.job.name != fields.told.get("job"):
+                raise UsageError("it does not follow its job")
+            self._job = self._job.replace(versions=(*self._job.versions, version))
+        elif kind == "tombstone":
+            yield from self._declared()
+            stone = form.tombstone_of(fields)
+            if self._wanted(stone.job):
+                yield stone
+        elif kind == "gate":
+            yield from self._declared()
+            yield form.gate_of(fields)
+        elif kind == "end":
+            yield from self._declared()
+            yield from self._end(line)
+            return
+        else:
+            raise UsageError(f"kind is {shown(kind)}")
+        self.counts[str(kind)] += 1
+
+    def _end(self, line: Line) -> Iterator[Bad]:
+        self._ended = True
+        promised = line.told.get("counts")
+        if promised != dict(self.counts):
+            yield line.bad(f"the export says it holds {promised}, and {dict(self.counts)} could be read")
+
+    def _declared(self) -> Iterator[Declared]:
+        if self._job is not None and self._wanted(self._job.job.name):
+            yield self._job
+        self._job = None
+
+    def _told(self) -> Iterator[Told]:
+        """Give out the window that was told of."""
+        assert self._head is not None
+        runs, events, self._runs, self._events = self._runs, self._events, [], []
+        if self._at is None or not self._wanted(self._at[0]):
+            return
+        for run in runs:
+            own = tuple(event for event in events if event.key == run.key)
+            yield settled(Told(run, own), self._head.exported_at)
+        keys = {run.key for run in runs}
+        for key in dict.fromkeys(event.key for event in events if event.key not in keys):
+            yield Told(None, tuple(event for event in events if event.key == key))
+
+    def _wanted(self, job: str) -> bool:
+        return self.only in (None, job)
+
+    def rest(self) -> Iterator[Told | Bad | Declared]:
+        """Give out the last window, and say when the export has no end."""
+        if self._head is not None:
+            yield from self._declared()
+            yield from self._told()
+        if not self._ended:
+            yield Bad("the export was cut off: its last line, which counts the others, is missing", place="the end")
+
+
+def _head(fields: form.Fields) -> Head:
+    version = fields.whole("format", 1)
+    if version > form.FORMAT:
+        raise UsageError(f"it is an export of format {version}, and this ranonce knows {form.FORMAT}")
+    return Head(
+        fields.text("ledger"), fields.instant("exported_at"), fields.whole("pruned_seq"), bool(fields.told.get("whole"))
+    )
+
+
+def settled(told: Told, exported_at: float) -> Told:
+    """Hold a run that was at work when the export was made: what became of it, a person must say."""
+    run = told.run
+    if run is None or run.status != RUNNING:
+        return told
+    at = max(exported_at, run.started_at)
+    fields: dict[str, Any] = {"attempt": run.attempt, "generation": run.generation, "owner": run.owner}
+    fields |= {"trigger": run.trigger, "version": run.version, "data": {"imported": "export"}}
+    expired = Event(at, run.key, run.window_start, "expired", reason="it was running when it was exported", **fields)
+    held = expired.replace(event=HELD, reason="crashed")
+    after = run.replace(status=HELD, failures=run.failures + 1, finished_at=at, reason="crashed", reconciling=False)
+    return Told(after, (*told.events, expired, held))
