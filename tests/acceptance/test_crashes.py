@@ -167,6 +167,13 @@ def test_a_release_does_not_touch_what_works_or_is_done(world):
     world.let_go()
     working.ends()
     assert world.ranonce(*words).exit == 80
+    assert json.loads(world.ranonce(*words, "--json").out) == {
+        "event": "refused",
+        "job": "job",
+        "window": TODAY,
+        "reason": "not-held",
+        "sentence": f"job:{TODAY} is done, so nothing holds it back",
+    }
     assert world.state() == ("done", 1)
 
 

@@ -52,6 +52,8 @@ def test_without_gates_there_is_nothing_to_show(world):
         ("g", "--close-for", "soon", "--reason", "x"),
         ("no such name", "--open", "--reason", "x"),
         ("unknown",),
+        ("unknown", "--open", "--reason", "a name with a slip opens nothing"),
+        ("model-api", "--reason", "a reason for what?"),
     ],
 )
 def test_what_cannot_be_meant_changes_nothing(closed, words):
@@ -59,3 +61,9 @@ def test_what_cannot_be_meant_changes_nothing(closed, words):
     refused = closed.ranonce("gate", *words)
     assert (refused.exit, refused.sentence != "") == (64, True)
     assert closed.sql("SELECT * FROM gates") == before
+
+
+@pytest.mark.parametrize("written", ["9999-12-31T23:59:59Z", "2026-11-09T12:00:00", "soon"])
+def test_a_time_that_cannot_be_meant_is_told_by_the_option_it_stands_behind(closed, written):
+    refused = closed.ranonce("gate", "model-api", "--close-for", written, "--reason", "x")
+    assert refused.sentence.startswith("ranonce: --close-for")

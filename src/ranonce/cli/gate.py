@@ -40,22 +40,21 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Show gates, or set one."""
     name = check_name("gate", parsed.arguments[0]) if parsed.arguments else None
     setting = parsed.options.keys() & {"open", "close-for"}
-    if setting and (name is None or parsed.get("reason") is None or len(setting) > 1):
+    reason = parsed.get("reason")
+    if (setting or reason) and (name is None or reason is None or len(setting) != 1):
         raise UsageError(
             "to set a gate takes its name and a reason.",
             "Write: ranonce gate NAME --open --reason TEXT, or --close-for TIME --reason TEXT",
         )
     ledger = ledger_of(read_config(parsed, environ, pass_over=True), environ, reading=not setting)
+    until = until_when("--close-for", parsed.get("close-for"))
+    known = [gate.name for gate in ledger.store.gates()]
+    if name is not None and until is None and name not in known:
+        raise UsageError(f"the gate {name!r} was never closed.", f"Known are: {', '.join(known)}." if known else "")
     if setting and name is not None:
         now = time.time()
-        until = now if parsed.flag("open") else until_when(parsed.get("close-for"))
-        reason = parsed.get("reason")[:LONGEST_TEXT]
-        ledger.store.upkeep().set_gate(Gate(name, until or now, reason, who(ledger.host.host), now))
-    gates = [gate for gate in ledger.store.gates() if name in (None, gate.name)]
-    if name is not None and not gates:
-        known = ", ".join(gate.name for gate in ledger.store.gates())
-        raise UsageError(f"the gate {name!r} was never closed.", f"Known are: {known}." if known else "")
-    _tell(parsed, gates, ledger.store.clock().wall)
+        ledger.store.upkeep().set_gate(Gate(name, until or now, reason[:LONGEST_TEXT], who(ledger.host.host), now))
+    _tell(parsed, [gate for gate in ledger.store.gates() if name in (None, gate.name)], ledger.store.clock().wall)
     return 0
 
 

@@ -6,6 +6,7 @@ from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
 from ranonce.cli.person import LONGEST_TEXT, who
+from ranonce.cli.report import write_json
 from ranonce.errors import EX_PERSON_NEEDED, EX_TRY_LATER, UsageError
 from ranonce.lifecycle import RunKey
 from ranonce.names import check_job_name, plain
@@ -55,13 +56,14 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
             raise UsageError(f"{key} has never run.", f"See: ranonce status {job}")
         if refusal.reason == "pruned":
             raise UsageError(f"{key} was over long ago: {refusal.sentence}.", f"See: ranonce show {job} {window.key}")
-        status = EX_TRY_LATER if refusal.reason == "busy" else EX_PERSON_NEEDED
-        print(f"{plain(refusal.sentence)}. Nothing was changed.")
-        return status
+        if parsed.flag("json"):
+            told = {"event": "refused", "job": job, "window": window.key}
+            write_json({**told, "reason": refusal.reason, "sentence": refusal.sentence})
+        else:
+            print(f"{plain(refusal.sentence)}. Nothing was changed.")
+        return EX_TRY_LATER if refusal.reason == "busy" else EX_PERSON_NEEDED
     if parsed.flag("json"):
-        import json
-
-        print(json.dumps({"event": "released", "job": job, "window": window.key, "as": as_, "reason": reason}))
+        write_json({"event": "released", "job": job, "window": window.key, "as": as_, "reason": reason})
     else:
         print(f"{key} is released as {as_}." + (" It may be attempted once more." if as_ == "not-done" else ""))
     return 0

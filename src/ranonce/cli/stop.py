@@ -46,7 +46,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     if reason is None:
         raise UsageError("a stop needs a reason.", "Write: ranonce stop --reason TEXT [--retry-after TIME]")
-    resume_at = until_when(parsed.get("retry-after"))
+    resume_at = until_when("--retry-after", parsed.get("retry-after"))
     gates = [check_name("gate", name) for name in parsed.get("gate", [])]
     if gates and resume_at is None:
         raise UsageError("a gate is closed until a time.", "Say which: --retry-after TIME")
@@ -59,21 +59,24 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def until_when(written: str | None) -> float | None:
+def until_when(option: str, written: str | None) -> float | None:
     """Return the instant that a time from now, seconds or an instant mean, or None. Raises UsageError for absurd ones.
 
-    One in the past means now.
+    One in the past means now. The error begins with the option it stands behind.
     """
     if written is None:
         return None
     from ranonce.timefmt import parse_instant
 
-    if "T" in written.upper() and "-" in written:
-        at = parse_instant(written)
-    else:
-        at = time.time() + (float(written) if written.isascii() and written.isdigit() else duration(written))
+    try:
+        if "T" in written.upper() and "-" in written:
+            at = parse_instant(written)
+        else:
+            at = time.time() + (float(written) if written.isascii() and written.isdigit() else duration(written))
+    except UsageError as error:
+        raise UsageError(f"{option}: {error.sentence}", error.next_step) from None
     if at > time.time() + LONGEST_STOP_SECONDS:
-        raise UsageError(f"--retry-after {written!r} is more than a year away.", "Name a time within a year.")
+        raise UsageError(f"{option}: {written!r} is more than a year away.", "Name a time within a year.")
     return max(at, time.time())
 
 
