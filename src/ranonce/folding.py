@@ -53,7 +53,8 @@ class Story:
         elif kind in OUTCOMES:
             self._outcome(event)
         elif kind == "expired":
-            self._must(event, self.status == RUNNING, "crashed while nothing of it ran")
+            if self.status != RUNNING:
+                self._cannot(event, "crashed while nothing of it ran")
             self._crashed = True
         elif kind == "rerun":
             self._again = True
@@ -61,11 +62,13 @@ class Story:
             self._release(event)
 
     def _start(self, event: Event) -> None:
-        ended = self.status != RUNNING or self._crashed
-        self._must(event, ended, f"began before attempt {self.attempt} had ended")
-        self._must(event, event.attempt == self.attempt + 1, f"follows attempt {self.attempt}")
-        generation = self.generation + (1 if self._again else 0)
-        self._must(event, event.generation == generation, f"is of generation {event.generation}, not {generation}")
+        if self.status == RUNNING and not self._crashed:
+            self._cannot(event, f"began before attempt {self.attempt} had ended")
+        if event.attempt != self.attempt + 1:
+            self._cannot(event, f"follows attempt {self.attempt}")
+        generation = self.generation + 1 if self._again else self.generation
+        if event.generation != generation:
+            self._cannot(event, f"is of generation {event.generation}, not {generation}")
         if self._again:
             self.failures = 0
         elif self._crashed:
@@ -77,32 +80,40 @@ class Story:
         self._crashed = self._again = False
 
     def _outcome(self, event: Event) -> None:
-        open_ = self.status == HELD or self.status == RUNNING
-        self._must(event, open_, f"was settled ({event.event}) while it was {self.status or 'not begun'}")
-        known = (event.attempt, event.owner) == (self.attempt, self.owner)
-        self._must(event, known, f"was settled ({event.event}), and attempt {self.attempt} had the run")
+        kind = event.event
+        if self.status != RUNNING and self.status != HELD:
+            self._cannot(event, f"was settled ({kind}) while it was {self.status or 'not begun'}")
+        if event.attempt != self.attempt or event.owner != self.owner:
+            self._cannot(event, f"was settled ({kind}), and attempt {self.attempt} had the run")
         # A failure after a look into a crash is that crash, which was counted when the look began.
         looked = event.reason == "crashed" and not self._crashed
-        if self._crashed or (event.event == FAILED and self.status == RUNNING and not looked):
+        if self._crashed or (kind == FAILED and self.status == RUNNING and not looked):
             self.failures += 1
-        self.status, self.finished_at = event.event, event.at
+        self.status, self.finished_at = kind, event.at
         self.reason, self.exit = event.reason, event.data.get("exit")
         self.resume_at = event.data.get("resume_at")
         self.late = bool(event.data.get("late"))
         self._crashed = False
 
     def _release(self, event: Event) -> None:
-        held_back = self.status in (FAILED, HELD) or (self.status == RUNNING and self._crashed)
-        self._must(event, held_back, f"was released while it was {self.status or 'not begun'}")
+        if self.status not in (FAILED, HELD) and not (self.status == RUNNING and self._crashed):
+            self._cannot(event, f"was released while it was {self.status or 'not begun'}")
         as_ = event.data.get("as")
         self.status = DONE if as_ == "done" else FAILED
         self.granted = as_ == "not-done"
         self.reason, self.finished_at = f"released as {as_}: {event.reason}", event.at
         self._crashed = False
 
-    def _must(self, event: Event, holds: bool, otherwise: str) -> None:
-        if not holds and self.fault is None:
-            self.fault = f"attempt {event.attempt} {otherwise} (event {event.seq})"
+    def _cannot(self, event: Event, why: str) -> None:
+        """Note the first thing that cannot have happened."""
+        if self.fault is None:
+            self.fault = f"attempt {event.attempt} {why} (event {event.seq})"
+
+
+#: What row and story must have in common, to the letter.
+SAME = ("status", "generation", "attempt", "owner", "failures", "trigger", "version", "reason", "exit")
+SAME_FLAGS = ("late", "granted")
+SAME_INSTANTS = ("started_at", "finished_at", "resume_at")
 
 
 def disagreements(run: Run | None, story: Story | None) -> Iterator[str]:
@@ -119,15 +130,15 @@ def disagreements(run: Run | None, story: Story | None) -> Iterator[str]:
         return
     if story.fault is not None:
         yield f"its events cannot all be there: {story.fault}"
-    for field in ("status", "generation", "attempt", "owner", "failures", "trigger", "version", "reason", "exit"):
+    for field in SAME:
         written, told = getattr(run, field), getattr(story, field)
         if written != told:
             yield f"its row has {field} {written!r}, its events say {told!r}"
-    for field in ("late", "granted"):
+    for field in SAME_FLAGS:
         written, told = getattr(run, field), getattr(story, field)
         if written != told:
             yield f"its row says it is {'' if written else 'not '}{field}, its events the opposite"
-    for field in ("started_at", "finished_at", "resume_at"):
+    for field in SAME_INSTANTS:
         if not _same_instant(getattr(run, field), getattr(story, field)):
             yield f"its row has another {field} than its events"
 
