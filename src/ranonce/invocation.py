@@ -77,7 +77,7 @@ class Invocation:
         schedule_given = self.asked.settings.keys() & {"every", "tz", "dialect", "offset"}
         if schedule_given and spec.every is not None and _rule(spec) != _rule(told):
             raise ConfigError(
-                f"{job!r} is declared as {spec.every!r} in {spec.tz}, which the command line contradicts.",
+                f"{job!r} is declared as {spec.every!r} in {spec.tz}, which this call contradicts.",
                 f"Nothing was run. Change it on purpose: ranonce add {job} --every …",
             )
         return told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from datetime import datetime, timedelta
 
 import pytest
@@ -359,3 +360,12 @@ def test_nothing_of_a_call_is_left_behind(here):
     daily(nothing)(now=NOON)
     assert here.attempt_files() == []
     assert wait_until(lambda: len(here.journal.read_text().splitlines()) == 2)
+
+
+@job("named", every="day")
+def named(run: Run) -> None:
+    """Be found by its name."""
+
+
+def test_a_job_is_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(named)) is named

@@ -305,7 +305,7 @@ def test_one_that_lost_its_claim_ends_where_it_is_told_to(programs, world):
 def test_a_store_that_is_locked_for_a_while_takes_no_claim_away(ledger, here, monkeypatch):
     run = claim(ledger, lease=0.2)
     monkeypatch.setattr(ledger._connections._pattern, "wait_seconds", 0.05)
-    monkeypatch.setattr("ranonce.python.run.RENEW_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("ranonce.python.holder.RENEW_WAIT_SECONDS", 0.05)
     other = sqlite3.connect(here.store, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     wait_until(lambda: run._heartbeat.last_error is not None)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import sqlite3
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -192,3 +197,29 @@ def test_a_program_may_be_run_in_another_thread(programs):
         """
     )
     assert ran.out == b"0\n"
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_signal_before_the_claim_claims_nothing(programs, world, kind):
+    with contextlib.closing(sqlite3.connect(world.store, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        started = programs.start("mark('begun')\n" + textwrap.dedent(program("effect(run)", kind=kind)), *NOW)
+        wait_until(programs.marked("begun"))
+        wait_until(lambda: "ledger.db" in " ".join(open_files(started.pid)))
+        started.signal(signal.SIGTERM)
+        wait_until(lambda: not pending(started.pid, signal.SIGTERM))
+        db.execute("ROLLBACK")
+    ran = started.ends()
+    assert (ran.exit, ran.receipts) == (-signal.SIGTERM, [])
+    assert world.sql("SELECT * FROM runs") == []
+
+
+def open_files(pid):
+    return [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if os.path.lexists(each)]
+
+
+def pending(pid, number):
+    """Tell whether a signal has been sent and not yet taken."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)

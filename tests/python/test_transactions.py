@@ -190,7 +190,7 @@ def test_a_callers_busy_error_is_no_lost_lease(ledger, here, db):
 
 
 def test_a_long_transaction_of_the_callers_does_not_stop_the_heartbeat_or_lose_the_claim(ledger, here, db, monkeypatch):
-    monkeypatch.setattr("ranonce.python.run.RENEW_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("ranonce.python.holder.RENEW_WAIT_SECONDS", 0.05)
     with claim(ledger, lease=0.3) as run:
         effect(db, run)
         wait_until(lambda: run._heartbeat.last_error is not None)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ranonce.attempt import Order, Terms
     from ranonce.config import Config
-    from ranonce.python.run import OnLost
+    from ranonce.python.holder import OnLost
 
     Instant = datetime | str
     Duration = float | str | timedelta

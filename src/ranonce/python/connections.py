@@ -31,7 +31,8 @@ class Connections:
     def __init__(self, first: OpenLedger) -> None:
         self._pattern = first
         self._idle: dict[float, list[OpenLedger]] = {first.wait_seconds: [first]}
-        self._lent: dict[OpenLedger, int] = {}  # and the thread that has it
+        self._lent: dict[object, int] = {}  # what is lent or being opened, and the thread that has it
+        self._left_behind: list[object] = []
         self._changed = threading.Condition()
         self._closed = False
         _watch_forks()
@@ -53,17 +54,29 @@ class Connections:
             self._give_back(ledger, sound)
 
     def _take(self, wait: float) -> OpenLedger:
+        here = threading.get_ident()
         with self._changed:
             if self._closed:
                 raise UsageError("this ledger is closed.", "Open it again: Ledger.open().")
-            idle = self._idle.get(wait)
-            ledger = idle.pop() if idle else self._pattern.reopen(wait_seconds=wait)
-            self._lent[ledger] = threading.get_ident()
-            return ledger
+            if idle := self._idle.get(wait):
+                ledger = idle.pop()
+                self._lent[ledger] = here
+                return ledger
+            opening = object()
+            self._lent[opening] = here
+        try:
+            ledger = self._pattern.reopen(wait_seconds=wait)  # it may wait for the file, so not under our lock
+            self._lent[ledger] = here
+        finally:
+            with self._changed:
+                self._lent.pop(opening, None)
+                self._changed.notify_all()
+        return ledger
 
     def _give_back(self, ledger: OpenLedger, sound: bool) -> None:
         with self._changed:
-            self._lent.pop(ledger, None)
+            if self._lent.pop(ledger, None) is None:
+                return  # a fork went through its question: it is the parent's, and left alone
             ledger.warnings.clear()
             if sound and not self._closed:
                 self._idle.setdefault(ledger.wait_seconds, []).append(ledger)
@@ -93,7 +106,7 @@ class Connections:
 
     def _after_fork_there(self) -> None:
         self._changed = threading.Condition()
-        self._left_behind = list(self._lent)  # the parent's: not to be closed, so never to be forgotten
+        self._left_behind += self._lent  # the parent's: not to be closed, so never to be forgotten
         self._lent.clear()
 
 

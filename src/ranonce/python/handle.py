@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from ranonce.python.calling import Input, Instant, Settings
     from ranonce.python.connections import Connections
-    from ranonce.python.run import OnLost, Run
+    from ranonce.python.holder import OnLost
+    from ranonce.python.run import Run
 
 
 class Ledger:

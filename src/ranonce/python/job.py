@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from functools import partial
 from typing import Generic, TypeVar, cast
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ranonce.python.calling import Input, Instant, Plan, Settings
     from ranonce.python.connections import Connections
     from ranonce.python.handle import Ledger
-    from ranonce.python.run import OnLost
+    from ranonce.python.holder import OnLost
     from ranonce.receipts import Receipt
 
     Later = Coroutine[Any, Any, Receipt]
@@ -115,9 +116,14 @@ class Job(Generic[R]):
             # Not __wrapped__: a scheduler that looks at the signature would find an argument that is not to be given.
             if hasattr(function, attribute):
                 setattr(self, attribute, getattr(function, attribute))
+        if self._is_async and sys.version_info >= (3, 12):
+            inspect.markcoroutinefunction(self)  # so that a scheduler awaits what a call returns
 
     def __repr__(self) -> str:
         return f"<Job {self.name}>"
+
+    def __reduce__(self) -> str:
+        return str(getattr(self, "__qualname__"))  # noqa: B009 - by its name, as a function is pickled
 
     def __call__(
         self,

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ranonce.python.job import Job, Own
     from ranonce.python.run import Ended
 
+#: A signal that means nothing: its handler ends a sleep of the main thread. Nobody minds it where there is none.
+NUDGE = signal.SIGURG
+NUDGES, NUDGE_SECONDS = 100, 0.05
 #: Options of `ranonce run` that are about a command and the process it runs in.
 OF_A_COMMAND = {"grace-kill", "reconcile", "check", "leftovers", "stdin", "raw-exit"}
 
@@ -97,7 +100,7 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
         trigger=parsed.get("trigger"),
         terminal=os.isatty(0),
     )
-    call = Call(place, asked, os.environ, True, tell, lambda: signals.first)
+    call = Call(place, asked, os.environ, True, tell, lambda: signals.first, lambda: signals.first is not None)
     try:
         receipts.mode = place.configuration(job.name).jobs.get(job.name, JobSpec(job.name)).replace(**settings).receipt
         if job._is_async:
@@ -109,6 +112,10 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
     except (StoreUnavailable, NotThisLedger, ConfigError) as error:
         receipts.write(Receipt("unavailable", job.name, exit=error.exit_status, reason=error.code))
         raise
+    if not results:
+        assert signals.first is not None, "a call has a window, unless a signal came before it"
+        signals.die_by = signals.first
+        return 128 + signals.first
     counts = that_counts(results)
     signals.die_by = results[-1].signal if signals.first is not None else counts.signal
     return counts.exit
@@ -158,6 +165,10 @@ class _Signals:
     INT is raised there as KeyboardInterrupt, the others as SystemExit; around it, they are only noted, so that every
     claim has its verdict. One that was ignored at the start (nohup, a background job) stays ignored. Outside the main
     thread signals are not ours.
+
+    Python notes a signal at once, and calls its handler when the main thread comes to it. One that comes a moment
+    before that thread goes to sleep in the system would wait for the end of the sleep: so another thread, told by the
+    wakeup descriptor, nudges it until the handler was called.
     """
 
     def __init__(self) -> None:
@@ -168,16 +179,36 @@ class _Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in (*STOP_SIGNALS, signal.SIGALRM):
-                if signal.getsignal(number) != signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._come)
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        for number in (*STOP_SIGNALS, signal.SIGALRM, NUDGE):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._come)
+        read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, args=(read_end, threading.get_ident()), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self._before:
+            return
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self._write_end)
         for number, handler in self._before.items():
             if handler is not None:  # None: not installed by Python, and not ours to restore
                 signal.signal(number, handler)
+
+    def _watch(self, read_end: int, main_thread: int) -> None:
+        """Nudge the main thread when a signal has come, until its handler was called; for a while, since a fork of the
+        job's shares the descriptor and has signals of its own."""
+        with open(read_end, "rb", buffering=0) as numbers:
+            while come := numbers.read(64):
+                for _ in range(NUDGES if set(come) & set(STOP_SIGNALS) else 0):
+                    if self.first is not None:
+                        break
+                    signal.pthread_kill(main_thread, NUDGE)
+                    time.sleep(NUDGE_SECONDS)
 
     def call(self, step: Own) -> tuple[BaseException | None, object]:
         """Call the job's own code, under its time limit, where signals may end it."""
@@ -197,6 +228,8 @@ class _Signals:
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _come(self, number: int, _: FrameType | None) -> None:
+        if number == NUDGE:
+            return
         if number == signal.SIGALRM:
             if self._in_the_job:
                 raise TimeLimit("the job took longer than its time limit")

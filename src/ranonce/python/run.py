@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from _thread import allocate_lock
 
-from ranonce.attempt import RENEW_WAIT_SECONDS, Result
+from ranonce.attempt import Result
 from ranonce.cli.stop import LONGEST_REASON
 from ranonce.errors import (
     EX_CHECK_FAILED,
@@ -21,15 +20,14 @@ from ranonce.errors import (
     EX_NOT_RECORDED,
     EX_PERSON_NEEDED,
     EX_STOPPED,
-    ClaimLost,
     OutcomeNotRecorded,
     RanonceError,
     UsageError,
 )
 from ranonce.lifecycle import DONE, FAILED, HELD, RUNNING, STOPPED, Verdict, renew
+from ranonce.python.holder import Holder
 from ranonce.python.inside import Inside
 from ranonce.python.verdict import Judged, judge, plain
-from ranonce.receipts import say
 from ranonce.record import Record
 from ranonce.settings import text as checked_text
 from ranonce.timefmt import shown, to_datetime
@@ -44,12 +42,11 @@ if TYPE_CHECKING:
     from ranonce.attempt import Order, Terms, Won
     from ranonce.heartbeat import Heartbeat
     from ranonce.ledger import OpenLedger
-    from ranonce.lifecycle import Claim, Refusal
     from ranonce.python.calling import Plan
     from ranonce.python.connections import Connections
+    from ranonce.python.holder import OnLost
     from ranonce.receipts import Receipt
 
-    OnLost = Literal["raise", "exit"]
 
 ROLLED_BACK = "the transaction it was finished in was rolled back"
 #: The outcomes that a job may give itself, and their exit statuses.
@@ -96,7 +93,7 @@ class Run:
         self._ended: Ended | None = None
         self._inside: Inside | None = None
         self._began = time.time()
-        self._holder = _Holder(connections, claim, terms.spec.overlap, on_lost)
+        self._holder = Holder(connections, claim, terms.spec.overlap, on_lost)
         self._heartbeat = won.heartbeat(
             self._holder.renew, self._holder.stop, grace=terms.spec.grace_kill, store_url=terms.store_url
         )
@@ -349,53 +346,6 @@ class Run:
             return judged.replace(verdict=verdict)
         data = {"verified": False, "checks": broken}
         return Judged(verdict.replace(outcome=FAILED, reason=f"check: {broken[0]}", data=data), EX_CHECK_FAILED)
-
-
-class _Holder:
-    """What the heartbeat needs of a run, and knows of it. It does not keep the run alive: one that its code forgot is
-    given up."""
-
-    def __init__(self, connections: Connections, claim: Claim, overlap: str, on_lost: OnLost) -> None:
-        self.why: str | None = None  # lost or fenced
-        self.sentence = ""
-        self.over = False
-        self.inside: Inside | None = None
-        self._connections = connections
-        self._claim = claim
-        self._overlap = overlap
-        self._on_lost = on_lost
-        self._exiting = allocate_lock()
-
-    def renew(self) -> Refusal | None:
-        """Renew the claim, from the heartbeat's thread."""
-        with self._connections.lend(min(RENEW_WAIT_SECONDS, self._claim.lease_seconds)) as ledger:
-            refusal = ledger.renew(self._claim, self._overlap)
-            if refusal is not None and self.inside is not None and self.inside.committed(ledger, self._claim):
-                return None  # finished, in a transaction of the job's own
-        self.sentence = refusal.sentence if refusal else ""
-        return refusal
-
-    def stop(self, why: str) -> None:
-        """Note that the claim is lost, or could not be renewed in time."""
-        if self.over:
-            return
-        self.sentence = self.sentence or f"the claim on {self._claim.key} could not be renewed in time"
-        self.why = why
-        if self._on_lost == "exit":
-            self._exiting.acquire()  # never given back: it is said once, whoever hears of it first
-            say(f"ranonce: {self.lost()}")
-            os._exit(EX_CLAIM_LOST)
-
-    def lose(self, sentence: str) -> ClaimLost:
-        """Note what the ledger said to the job itself."""
-        self.sentence = sentence
-        if not self.over:
-            self.stop("lost")
-        return self.lost()
-
-    def lost(self) -> ClaimLost:
-        """Return the error to raise."""
-        return ClaimLost(f"{self.sentence.rstrip('.')}.", "This attempt can write nothing more; end it.")
 
 
 def _abandon(pid: int, heartbeat: Heartbeat, won: Won) -> None:
