@@ -8,6 +8,7 @@ do not run again. The journal protects this host only: what another host committ
 from __future__ import annotations
 
 import os
+import time
 from binascii import crc32
 
 from ranonce import jsontext as json
@@ -94,7 +95,8 @@ class Journal:
             "epoch": self.epoch,
             "at": format_instant(event.at, precision="ms"),
             "clock": self._clock,
-            "boot": round(boot_clock(), 3),
+            # What the boot clock read at that instant: some events are recorded long after they happened.
+            "boot": round(boot_clock() - (time.time() - event.at), 3),
         }
 
     def tail(self) -> list[dict[str, Any]]:
