@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ranonce.folding import Story, disagreements
-from ranonce.lifecycle import Claim, Policy
+from ranonce.lifecycle import Claim, Event, Policy
 from ranonce.stores.memory import MemoryStore
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 
@@ -147,3 +147,14 @@ def test_a_story_that_cannot_be_is_named_with_its_event(retried):
 def test_instants_may_differ_by_how_they_are_rounded(retried):
     moved = story_of(retried, changed=lambda event: event.replace(at=event.at + 0.001))
     assert list(disagreements(row(retried), moved)) == []
+
+
+def test_what_was_put_back_from_a_hosts_journal_may_lack_the_attempts_of_others():
+    claimed = claim(Life().ledger)
+    started = Event(START, claimed.key, START, "start", 3, 2, data={"imported": "journal"}, seq=1)
+    story = Story()
+    story.take(started)
+    assert (story.fault, story.attempt, story.generation) == (None, 3, 2)
+    story.take(started.replace(event="expired"))
+    story.take(started.replace(attempt=2, seq=3))
+    assert story.fault == "attempt 2 follows attempt 3 (event 3)"

@@ -78,15 +78,17 @@ def _recorded(check: Check, store: Store, now: float) -> Iterator[Finding]:
         behind = format_duration(last[0].at - now)
         seen = f"it is {behind} behind the ledger's last event ({format_instant(last[0].at)}, of {last[0].key})"
         yield check.problem(seen, f"{SET}; if it is right, that event was made under a clock that was ahead")
-    # Verdicts may be recorded long after they were reached; starts and refusals never are.
-    written = [event for event in reversed(last) if event.event in ("start", "skipped")]
-    back = [(one, other) for one, other in pairwise(written) if other.at < one.at - FUTURE_SLACK_SECONDS]
+    # Verdicts may be recorded long after they were reached; starts and refusals never are, but for those of an import.
+    own = [event for event in reversed(last) if event.event in ("start", "skipped") and "imported" not in event.data]
+    back = []
+    for host in dict.fromkeys(event.host for event in own):
+        written = [event for event in own if event.host == host]
+        back += [pair for pair in pairwise(written) if pair[1].at < pair[0].at - FUTURE_SLACK_SECONDS]
     if back:
-        one, other = back[-1]
-        hosts = f"on {other.host}" if one.host == other.host else f"between {one.host} and {other.host}"
-        by = format_duration(one.at - other.at)
-        seen = f"it went back {few(len(back), 'time')} in the last events, last by {by} at event {other.seq} {hosts}"
-        yield check.note(seen, "see that every host keeps its time; windows are not harmed")
+        before, after = max(back, key=lambda pair: pair[1].seq or 0)
+        by = format_duration(before.at - after.at)
+        seen = f"it went back {few(len(back), 'time')} in the last events, last by {by} at event {after.seq}"
+        yield check.note(f"{seen} on {after.host}", "see that this host keeps its time; windows are not harmed")
 
 
 # --- schedules ------------------------------------------------------------------------------------------------------
