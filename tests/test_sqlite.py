@@ -130,7 +130,7 @@ def test_creating_over_anything_is_refused(path):
 
 
 def test_creating_leaves_nothing_half_made(tmp_path, monkeypatch):
-    monkeypatch.setattr("ranonce.stores.sqlite_create._read_schema", lambda: "CREATE TABLE broken (;")
+    monkeypatch.setattr("ranonce.stores.sqlite_create.read_schema", lambda: "CREATE TABLE broken (;")
     with pytest.raises(StoreUnavailable):
         create(str(tmp_path / "ledger.db"), LEDGER)
     assert os.listdir(tmp_path) == []
@@ -276,6 +276,15 @@ def test_an_upgraded_ledger_has_the_tables_of_a_new_one_and_works(tmp_path, path
     ledger = ledger_over(SqliteStore(old))
     ledger.finish(claim(ledger), verdict())
     ledger.store.upkeep().prune("job", Retention(4e9, 4e9))
+
+
+def test_another_ledger_than_the_one_that_is_meant_is_not_upgraded(tmp_path):
+    old = old_ledger(tmp_path)
+    before = tables_of(old)
+    with pytest.raises(NotThisLedger, match=f"is ledger {LEDGER}, and f00 is expected"):
+        upgrade(old, "f00")
+    assert tables_of(old) == before
+    assert upgrade(old, LEDGER)
 
 
 def test_no_event_leaves_except_through_a_pruning(used):

@@ -89,7 +89,7 @@ def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, 
     if os.path.lexists(path):
         from ranonce.stores.sqlite_create import upgrade
 
-        upgrade(path)
+        upgrade(path, expected)
         return _found(spec, expected), False
     if expected is not None:
         raise NotThisLedger(

@@ -74,11 +74,11 @@ def sync_folder(folder: str) -> None:
         os.close(fd)
 
 
-def upgrade(path: str) -> bool:
+def upgrade(path: str, ledger: str | None = None) -> bool:
     """Bring the tables of an older ledger to this version's format; say whether there was anything to do.
 
     One transaction: whoever has the file open meanwhile waits, and then refuses or goes on with what it knows.
-    Raises NotThisLedger for a file that is no ledger, or a newer one's.
+    Raises NotThisLedger for another ledger than the one that is meant.
     """
     private_file(path)
     db = sqlite3.connect(f"file:{quoted(path)}?mode=rw", uri=True, isolation_level=None, timeout=UPGRADE_WAIT_SECONDS)
@@ -89,6 +89,12 @@ def upgrade(path: str) -> bool:
         db.execute("BEGIN IMMEDIATE")
         known = db.execute("PRAGMA user_version").fetchone()[0]
         steps = range(known, FORMAT) if 0 < known <= FORMAT else ()
+        found = db.execute(SQL["identity"]).fetchone()[0] if steps else ledger
+        if ledger not in (None, found):
+            raise NotThisLedger(
+                f"the ledger at {path!r} is ledger {found}, and {ledger} is expected there.",
+                "Nothing was changed. Restore the right ledger, or name another store.",
+            )
         scripts = load("sqlite_upgrade.sql")
         for number in steps:
             for statement in _statements(scripts[f"upgrade_{number}"]):
