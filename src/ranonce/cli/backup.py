@@ -11,6 +11,7 @@ from ranonce.cli.options import Command
 from ranonce.cli.report import write, write_json
 from ranonce.errors import UsageError
 from ranonce.names import plain
+from ranonce.process import Signals, die_by
 from ranonce.receipts import say
 from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import format_instant
@@ -48,7 +49,11 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     upkeep = ledger.store.upkeep()
     assert isinstance(upkeep, SqliteUpkeep)
     path = _named(parsed.arguments[0])
-    last = upkeep.backup(path)
+    with Signals() as signals:
+        last = upkeep.backup(path, go_on=lambda: signals.first is None)
+    if last is None:
+        assert signals.first is not None
+        die_by(signals.first)
     identity = ledger.store.identity()
     if parsed.flag("json"):
         told = {"event": "backup", "path": path, "bytes": os.stat(path).st_size, "last_event": last}

@@ -5,6 +5,7 @@ Apart from the store itself, since no plain run needs any of this.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -34,6 +35,16 @@ SQL = load("sqlite_upkeep.sql")
 PROBLEMS_SHOWN = 20
 #: Pages that a backup copies before it lets others at the disk.
 BACKUP_PAGES = 1000
+#: Steps of SQLite's machine after which a check of the copy asks whether to go on.
+CHECK_STEPS = 100_000
+#: What SQLite says only of a file that it writes: in a backup, that is the copy.
+WRITE_ERRORS = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR_WRITE: errno.EIO,
+    sqlite3.SQLITE_IOERR_FSYNC: errno.EIO,
+}
+#: What a file system says that has no hard links (a USB stick's, say).
+NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 FAR = 1 << 62
 
 
@@ -160,47 +171,74 @@ class SqliteUpkeep:
 
     # --- backup ---
 
-    def backup(self, path: str) -> int:
+    def backup(self, path: str, *, go_on: Callable[[], bool] = lambda: True) -> int | None:
         """Copy the ledger to a new private file while jobs run; return the number of its last event.
 
-        The copy is one consistent state, checked, synced, and only then given its name. Raises UsageError where
-        something stands at the path, StoreUnavailable where it cannot be written. Source: sqlite.org/backup.html.
+        The copy is one consistent state, checked, synced, and only then given its name. Once `go_on` says no, nothing
+        is left of it, and None is returned. Raises UsageError where something stands at the path, StoreUnavailable
+        where it cannot be written. Source: sqlite.org/backup.html.
         """
         building = f"{path}.{os.getpid()}.part"
         try:
             os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             try:
-                last = self._copy(building)
+                last = self._copy(building, go_on)
                 failpoint("backup:copied")
-                os.link(building, path)
+                _give_name(building, path)
             finally:
                 for leftover in (building, building + "-wal", building + "-shm", building + "-journal"):
                     if os.path.lexists(leftover):
                         os.unlink(leftover)
             sync_folder(os.path.dirname(os.path.abspath(path)))
+        except _ToldToEnd:
+            return None
         except FileExistsError as error:
             raise UsageError(f"{path!r} exists already.", "Nothing was written; name a new file.") from error
         except OSError as error:
             raise StoreUnavailable(f"no backup could be written to {path!r}: {error.strerror}.", "") from error
         return last
 
-    def _copy(self, building: str) -> int:
+    def _copy(self, building: str, go_on: Callable[[], bool]) -> int:
+        def copied(*_: int) -> None:
+            if not go_on():
+                raise _ToldToEnd
+
         copy = sqlite3.connect(f"file:{quoted(building)}?mode=rw", uri=True, isolation_level=None)
         try:
             self._db.execute("BEGIN")  # one state, however long the copying takes
             try:
-                self._db.backup(copy, pages=BACKUP_PAGES)
+                self._db.backup(copy, pages=BACKUP_PAGES, progress=copied)
             finally:
                 self._db.execute("COMMIT")
+            copy.set_progress_handler(lambda: not go_on(), CHECK_STEPS)
             found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if found != "ok":
                 raise StoreUnavailable(f"the ledger {self._store.path!r} is damaged: {found}.", "See: ranonce doctor")
             return int(copy.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
         except sqlite3.Error as error:
+            copied()
+            number = WRITE_ERRORS.get(getattr(error, "sqlite_errorcode", 0))
+            if number is not None:
+                raise OSError(number, os.strerror(number)) from error
             raise translated(error, self._store.path) from error
         finally:
             copy.close()
             _sync(building)
+
+
+class _ToldToEnd(Exception):
+    """A backup is not wanted any more."""
+
+
+def _give_name(building: str, path: str) -> None:
+    """Give a finished file its name, unless something has it. Raises FileExistsError then."""
+    try:
+        os.link(building, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # the name is ours now
+        os.replace(building, path)
 
 
 def spans(runs: list[Run]) -> list[tuple[int, int, int]]:
