@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ranonce.invocation import Invocation
     from ranonce.lifecycle import Run, ScheduleVersion
     from ranonce.receipts import Receipt
-    from ranonce.windows import Schedule, Window
+    from ranonce.windows import Schedule
 
 #: So much time is worked out at once: two weeks of minutes are 20,000 windows.
 STRETCH_SECONDS = 14 * DAY
@@ -154,15 +154,22 @@ class Tally:
         self.done_before = 0
         self.failed = 0
         self.refused = 0
-        self.problems: list[dict[str, Any]] = []
         self.exit = EX_DONE
         self.ended_at: str | None = None
         self.ended_by: str | None = None
+        # Several windows at once do not end in their order, and are told of in it all the same.
+        self._problems: list[tuple[int, dict[str, Any]]] = []
+        self._first_problem = self._first_end = total + 1
 
     @property
     def left(self) -> int:
         """How many windows were not reached."""
         return self.total - self.done - self.done_before - self.failed - self.refused
+
+    @property
+    def problems(self) -> list[dict[str, Any]]:
+        """The windows that are not done, oldest first, as far as they are named."""
+        return [told for _, told in sorted(self._problems, key=lambda each: each[0])]
 
     def add(self, place: Place, result: Result) -> None:
         """Count what became of a window."""
@@ -177,14 +184,18 @@ class Tally:
             self.refused += 1
         else:
             self.failed += 1
-        self.exit = self.exit or result.exit
-        if len(self.problems) < NAMED:
+        if place.number < self._first_problem and result.exit:
+            self.exit, self._first_problem = result.exit, place.number
+        if len(self._problems) < NAMED:
             told = {"window": place.named.window.key, "event": receipt.event, "reason": receipt.reason}
-            self.problems.append({**told, "exit": result.exit})
+            self._problems.append((place.number, {**told, "exit": result.exit}))
 
-    def end(self, window: Window, receipt: Receipt) -> None:
+    def end(self, place: Place, receipt: Receipt) -> None:
         """Note where and why the walk ended before its end."""
-        self.ended_at = window.key
+        if place.number > self._first_end:
+            return
+        self._first_end = place.number
+        self.ended_at = place.named.window.key
         self.ended_by = receipt.sentence or receipt.reason or receipt.event
 
     def break_off(self, error: RanonceError) -> None:

@@ -302,6 +302,18 @@ def test_several_at_once_do_not_outlive_the_one_that_leads_them(world):
     assert world.sql("SELECT DISTINCT status, reason FROM runs") == [("stopped", "signal")]
 
 
+def test_several_at_once_are_told_of_in_the_order_of_their_windows(world):
+    """Whichever ends first: the status is that of the first window that is not done."""
+    sh = "test $RANONCE_WINDOW = 2026-11-01 && sleep 0.5 && exit 3; exit 4"
+    ran = backfill(world, "--parallel", "2", "--overlap", "allow", "--until", "2026-11-03", "--json", sh=sh)
+    told = summary(ran)
+    assert (ran.exit, told["exit"]) == (3, 3)
+    assert [(each["window"], each["exit"]) for each in told["problems"]] == [(DAYS[0], 3), (DAYS[1], 4)]
+    sh = "test $RANONCE_WINDOW = 2026-11-03 && sleep 0.5; $RANONCE stop --reason 429 --retry-after 34h"
+    ran = backfill(world, "--parallel", "2", "--overlap", "allow", "--json", since=DAYS[2], sh=sh)
+    assert summary(ran)["ended_at"] == DAYS[2]
+
+
 def test_a_worker_that_dies_ends_the_backfill_with_a_sentence(world):
     sh = "test $RANONCE_WINDOW != 2026-11-02 || kill -9 $PPID; exit 0"
     ran = backfill(world, "--parallel", "2", "--overlap", "allow", sh=sh)
@@ -335,7 +347,7 @@ def test_what_a_backfill_was_stopped_in_is_resumed_once_its_time_has_come(world)
     stop = "$RANONCE stop --reason 429 --retry-after 1"
     assert backfill(world, "--until", "2026-11-06", since="2026-11-05", sh=stop).exit == 79
     ran = world.run(now="2030-01-01T12:00:00Z")
-    assert [(receipt["window"], receipt["trigger"]) for receipt in ran.receipts][0] == ("2026-11-05", "catch-up")
+    assert next((receipt["window"], receipt["trigger"]) for receipt in ran.receipts) == ("2026-11-05", "catch-up")
 
 
 def test_a_window_that_is_named_by_its_date_is_run(world):

@@ -128,7 +128,7 @@ def _one_by_one(call: Call, tally: Tally, orders: Iterator[tuple[Place, Order]])
         terms.ledger.warnings.clear()
         tally.add(place, result)
         if ends_the_walk(place, result, overlap=terms.spec.overlap):
-            tally.end(order.window, result.receipt)
+            tally.end(place, result.receipt)
             return
 
 

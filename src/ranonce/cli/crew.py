@@ -98,9 +98,9 @@ class Crew:
                 idle.append(member)
                 call.receipts.write(result.receipt.replace(progress=f"{place.number}/{tally.total}"))
                 tally.add(place, result)
-                if not over and ends_the_walk(place, result, overlap=call.invocation.spec.overlap):
+                if ends_the_walk(place, result, overlap=call.invocation.spec.overlap):
                     over = True
-                    tally.end(order.window, result.receipt)
+                    tally.end(place, result.receipt)
             answered.clear()
         if failure is not None:
             raise failure
