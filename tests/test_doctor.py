@@ -14,7 +14,7 @@ from ranonce.doctor import clocks, host, jobs, locks, places, records, store
 from ranonce.doctor.finding import NOTE, OK, PROBLEM
 from ranonce.filesystem import FileSystem, file_system_of
 from ranonce.journal import Journal
-from ranonce.lifecycle import ScheduleVersion
+from ranonce.lifecycle import Retention, ScheduleVersion
 from tests.planted import Planted, at
 
 ROOT = os.geteuid() == 0
@@ -434,6 +434,14 @@ def test_runs_and_events_of_a_store_that_is_whole_tell_the_same():
     planted.hours("2026-11-08T00:00:00Z", "2026-11-09T12:00:00Z")
     found = one(records.records(planted.store))
     assert (found.level, found.seen) == (OK, "36 runs and 72 events tell the same")
+
+
+def test_what_was_pruned_is_not_missed():
+    planted = Planted("hour")
+    planted.hours("2026-11-01T00:00:00Z", "2026-11-09T12:00:00Z")
+    before = at("2026-11-08T00:00:00Z")
+    assert planted.store.upkeep().prune("j", Retention(before, before), limit=1000).runs > 100
+    assert one(records.records(planted.store)).level == OK
 
 
 def test_jobs_that_only_the_ledger_or_only_the_file_has_are_named():

@@ -46,7 +46,8 @@ def records(store: Store) -> Iterator[Finding]:
         return
     if faults > SHOWN:
         yield check.problem(f"{few(faults - SHOWN, 'more fault')} like these", RESTORE)
-    gone = list(numbers.gone())
+    pruned = store.upkeep().pruned_seq()  # asked again: somebody may have pruned meanwhile
+    gone = [(first, last) for first, last in numbers.gone() if last > pruned]
     for first, last in gone[:SHOWN]:
         which = f"event {first} is" if first == last else f"events {first} to {last} are"
         yield check.problem(f"{which} gone, and nothing was pruned there", RESTORE)
