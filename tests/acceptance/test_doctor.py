@@ -6,14 +6,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from ranonce.doctor import Patient, examine
-from ranonce.doctor.finding import PROBLEM
+from ranonce.doctor import Patient, examine, locks
+from ranonce.doctor.finding import PROBLEM, Check
 from ranonce.journal import decode, encode
 from tests.conftest import World, wait_until
 
@@ -188,6 +189,20 @@ def test_one_flipped_bit_in_an_index_is_found(lived):
     assert lived.sql("PRAGMA quick_check")[0][0] == "ok"  # which would not have seen it
 
 
+def test_no_flipped_bit_makes_a_doctor_give_up(lived, monkeypatch):
+    monkeypatch.setattr(locks, "contest", lambda folder, name, **_: Check(name, "").ok("not tried again"))
+    lived.sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = lived.store.read_bytes()
+    places = [at for at, byte in enumerate(whole) if byte]
+    for at in random.Random(7).sample(places, 60):
+        data = bytearray(whole)
+        data[at] ^= 1 << at % 8
+        lived.store.write_bytes(data)
+        found = looked(lived, deep=True)
+        assert {"versions", "job", "clock"} <= {each.check for each in found}
+        assert all(each.todo for each in found if each.level == PROBLEM)
+
+
 def test_a_changed_row_is_named_with_what_its_events_say(lived):
     bare_sql(lived, "UPDATE runs SET status = 'failed', exit = 1 WHERE \"window\" = '2026-11-09'")
     found = problems(lived, deep=True)
@@ -347,6 +362,25 @@ def test_lines_that_fire_twice_for_every_window_are_noted(world):
     found = [each for each in looked(world) if each.check == "triggers"]
     assert [each.level for each in found] == ["note"]
     assert "3 windows of the last 3 had up to 2 triggers" in found[0].seen
+
+
+LINES = """{"event": "start", "window": "old:2026-10-01", "ts": "2026-10-01T02:00:00Z"}
+{"event": "fail", "window": "old:2026-10-01", "ts": "2026-10-01T02:10:00Z"}
+{"event": "start", "window": "old:2026-10-01", "ts": "2026-10-01T03:00:00Z"}
+{"event": "done", "window": "old:2026-10-01", "ts": "2026-10-01T03:10:00Z"}
+{"event": "start", "window": "old:2026-10-02", "ts": "2026-10-02T02:00:00Z"}
+"""
+
+
+def test_what_was_imported_and_what_was_put_back_after_a_loss_is_whole(lived):
+    (lived.root / "work" / "old.jsonl").write_text(LINES)
+    assert lived.ranonce("import", "old.jsonl", "--every", "day").exit == 0
+    assert problems(lived, deep=True) == []
+    gone(lived)
+    ran = lived.ranonce("accept-loss", "--reason", "the disk died")
+    assert ran.exit == 0, ran.err
+    assert problems(lived, deep=True) == []
+    assert ["the disk died" in each.seen for each in looked(lived) if each.check == "losses"] == [True]
 
 
 def test_jobs_that_go_on_meanwhile_are_not_called_damaged(lived):

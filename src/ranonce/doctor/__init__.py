@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from ranonce.stores.base import Job, Store
 
 
+#: What values of the wrong type lead to: in a damaged file a column may hold anything.
+DAMAGE = (TypeError, AttributeError, KeyError, IndexError)
+
+
 class Patient(Record):
     """What is to be examined: the jobs (none: all), what the options name, the environment, and how deep to look."""
 
@@ -151,6 +155,9 @@ def _unbroken(name: str, step: Callable[[], Iterable[Finding]]) -> Iterator[Find
     """Tell a check's findings; where it breaks off (a damaged file, a full disk), that is one more."""
     try:
         yield from step()
-    except (RanonceError, OSError, ValueError, OverflowError, sqlite3.Error) as error:
-        seen, todo = (error.sentence, step_of(error.next_step)) if isinstance(error, RanonceError) else (str(error), "")
-        yield Check(name, "looked, and could not go on").problem(plain(seen), todo or store.RESTORE)
+    except RanonceError as error:
+        yield Check(name, "looked, and could not go on").problem(plain(error.sentence), step_of(error.next_step))
+    except (OSError, ValueError, OverflowError, sqlite3.Error, *DAMAGE) as error:
+        yield Check(name, "looked, and could not go on").problem(
+            plain(f"{type(error).__name__}: {error}"), store.RESTORE
+        )
