@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import date, datetime
+from operator import itemgetter
 
 from ranonce import jsontext as json
 from ranonce.errors import UsageError
@@ -36,8 +37,11 @@ SAYS = {"start": "start", "done": DONE, "fail": FAILED, "failed": FAILED}
 MOST_OPEN = 20_000
 #: The other fields of a line are kept as data, up to this length.
 FIELDS_BYTES = 4096
+#: So many lines are looked at together.
+PART_LINES = 1024
 OWNER = "imported"
 TRIGGER = "import"
+SOURCE: dict[str, Any] = {"imported": "lines"}  # of every event
 
 
 class State(Record):
@@ -104,21 +108,41 @@ class Tally:
 
     def take(self, block: Block) -> Iterator[Bad]:
         """Count a block; yield what could not be read of it."""
-        columns = _columns(block, self.find, self.now)
-        if columns is None:
-            for row in _rows(block, self.find, self.now):
-                if isinstance(row, Bad):
-                    yield row
-                else:
-                    where = row.place.window.start if row.job is None else (row.job, row.place.window.start)
-                    self.windows[where] = self.automaton.next(self.windows.get(where, 0), row.said)
+        columns = _plain_columns(block, self.now) if self.find.job is not None else None
+        parts = _in_parts(columns, self.find) if columns is not None else None
+        if parts is not None:
+            for part in parts:
+                self._take_part(part)
             return
-        windows, after, following = self.windows, self.automaton.after, self.automaton.next
-        for said, place in zip(columns.said, columns.places, strict=True):
-            start = place.window.start
-            number = windows.get(start, 0)
-            number_after = after[said][number]
-            windows[start] = number_after if number_after >= 0 else following(number, said)
+        for row in _rows(block, self.find, self.now):
+            if isinstance(row, Bad):
+                yield row
+            else:
+                where = row.place.window.start if row.job is None else (row.job, row.place.window.start)
+                self.windows[where] = self.automaton.next(self.windows.get(where, 0), row.said)
+
+    def _take_part(self, part: _Part) -> None:
+        said, starts = part.said, part.starts
+        if not part.in_pairs:
+            self._one_by_one(said, starts)
+        elif self._are_new(starts):
+            begun = self.automaton.next(0, "start")
+            ends = {each: self.automaton.next(begun, each) for each in SAYS}
+            self.windows.update(zip(starts, map(ends.__getitem__, said[1::2]), strict=True))
+        else:
+            self._one_by_one(said, [start for start in starts for _ in range(2)])
+
+    def _are_new(self, starts: list[int]) -> bool:
+        new = set(starts)
+        return len(new) == len(starts) and self.windows.keys().isdisjoint(new)
+
+    def _one_by_one(self, said: list[str], starts: list[int]) -> None:
+        windows, following = self.windows, self.automaton.next
+        known = windows.get
+        for each, after, start in zip(said, map(self.automaton.after.__getitem__, said), starts, strict=True):
+            number = known(start, 0)
+            state = after[number]
+            windows[start] = state if state >= 0 else following(number, each)
 
 
 class Row(Record):
@@ -133,22 +157,64 @@ class Row(Record):
 
 
 class _Columns(Record):
-    """A block of lines that are built alike, and all of which say something."""
+    """A block of lines that are built alike, and of which each says something at a time that can be."""
 
     said: list[str]
-    places: list[Place]
+    windows: list[str]
     times: list[str]
 
 
-def _columns(block: Block, find: Find, now: float) -> _Columns | None:
+class _Part(Record):
+    """Some lines of columns, with the starts of their windows. `in_pairs`: each window's start, then its verdict, and
+    `starts` has each window once."""
+
+    said: list[str]
+    starts: list[int]
+    in_pairs: bool
+
+
+def _plain_columns(block: Block, now: float) -> _Columns | None:
     """Return the columns of a block in which nothing is wrong; None where lines must be looked at one by one."""
-    if find.job is None or (columns := block.columns(NAMES)) is None:
+    columns = block.columns(NAMES)
+    if columns is None:
         return None
     said, windows, times = columns
     if not SAYS.keys() >= set(said) or not _plain_times(times) or max(times) > format_instant(now):
         return None
-    places = [find.known(window) for window in windows]
-    return _Columns(said, places, times) if None not in places else None  # type: ignore[arg-type]
+    return _Columns(said, windows, times)
+
+
+def _in_parts(columns: _Columns, find: Find) -> list[_Part] | None:
+    """Cut columns into parts, in most of which a start is followed by its verdict: half the windows to look up.
+
+    None where a text names no window.
+    """
+    assert find.job is not None
+    lookup = find.lookup(find.job)
+    parts = []
+    at, end = 0, len(columns.said)
+    while at < end:
+        length = (
+            PART_LINES
+            if columns.said[at] == "start" and columns.windows[at : at + 1] == columns.windows[at + 1 : at + 2]
+            else 1
+        )
+        said, windows = columns.said[at : at + length], columns.windows[at : at + length]
+        if len(said) > 1 and len(said) % 2:
+            said, windows = said[:-1], windows[:-1]
+        at += len(said)
+        verdicts = said[1::2]
+        in_pairs = (
+            len(said) > 1
+            and windows[0::2] == windows[1::2]
+            and set(said[0::2]) == {"start"}
+            and "start" not in verdicts
+        )
+        starts = lookup.all_starts(windows[0::2] if in_pairs else windows)
+        if starts is None:
+            return None
+        parts.append(_Part(said, starts, in_pairs))
+    return parts
 
 
 def _plain_times(times: list[str]) -> bool:
@@ -156,18 +222,19 @@ def _plain_times(times: list[str]) -> bool:
     text = "".join(times).encode()
     if text.translate(_DIGITS_TO_0) != b"0000-00-00T00:00:00Z" * len(times):
         return False
-    pairs = [set(zip(text[at::20], text[at + 1 :: 20], strict=True)) for at in (11, 14, 17)]
-    if not all(found <= allowed for found, allowed in zip(pairs, (_HOURS, _SIXTIETHS, _SIXTIETHS), strict=True)):
+    sixtieths = set(text[14::20]) | set(text[17::20])
+    if not sixtieths <= _TO_5 or not set(zip(text[11::20], text[12::20], strict=True)) <= _HOURS:
         return False
     try:
-        return all(date.fromisoformat(day) for day in {time[:10] for time in times})
+        return all(date.fromisoformat(day) for day in set(map(_DAY_OF, times)))
     except ValueError:
         return False
 
 
 _DIGITS_TO_0 = bytes.maketrans(b"123456789", b"000000000")
 _HOURS = {tuple(f"{hour:02}".encode()) for hour in range(24)}
-_SIXTIETHS = {tuple(f"{part:02}".encode()) for part in range(60)}
+_TO_5 = set(b"012345")
+_DAY_OF = itemgetter(slice(10))
 
 
 def _rows(block: Block, find: Find, now: float) -> Iterator[Row | Bad]:
@@ -230,39 +297,51 @@ class Stories:
 
     def take(self, block: Block) -> Iterator[Told | Bad]:
         """Read a block; yield what could not be read, and the stories that have come to a verdict by its end."""
-        columns = _columns(block, self.find, self.now)
-        if columns is None:
+        columns = _plain_columns(block, self.now) if self.find.job is not None else None
+        starts = self.find.lookup(self.find.job).all_starts(columns.windows) if columns and self.find.job else None
+        if columns is None or starts is None:
             for row in _rows(block, self.find, self.now):
                 if isinstance(row, Bad):
                     yield row
                 else:
-                    self._take(row.said, row.job, row.place, row.at, row.fields)
+                    self._take(row.said, row.job, row.place.window.start, row.place, row.at, row.fields)
         else:
-            for said, place, time in zip(columns.said, columns.places, columns.times, strict=True):
-                self._take(said, None, place, datetime.fromisoformat(time).timestamp(), {})
+            rows = zip(columns.said, columns.windows, starts, columns.times, strict=True)
+            for said, window, start, time in rows:
+                self._take(said, None, start, window, datetime.fromisoformat(time).timestamp(), {})
         yield from self._ended()
 
-    def _take(self, said: str, job: str | None, place: Place, at: float, fields: dict[str, Any]) -> None:
-        where = place.window.start if job is None else (job, place.window.start)
+    def _take(
+        self, said: str, job: str | None, start: int, window: Place | str, at: float, fields: dict[str, Any]
+    ) -> None:
+        """Go on by one line; `window` is the window's place, or its key where that is known to name one."""
+        where = start if job is None else (job, start)
         number = self._numbers.get(where, 0)
         before = self.automaton.states[number]
         number = self._numbers[where] = self.automaton.next(number, said)
         after = self.automaton.states[number]
         story = self._stories.get(where)
         if story is None:
+            place = window if isinstance(window, Place) else self._place(window)
             story = self._stories[where] = _Story(RunKey(job or self.find.job or "", place.window.key), place)
         story.state = after
-        data = {"imported": "lines", **({"fields": fields} if fields else {})}
+        data = {**SOURCE, "fields": fields} if fields else SOURCE
         said = SAYS[said]
         if said == "start" or not before.open:
             if before.open:
-                story.add("expired", at, before.attempts, "no verdict", {"imported": "lines"})
+                story.add("expired", at, before.attempts, "no verdict", SOURCE)
             reason = "imported" if said == "start" else "imported: no start"
-            story.add("start", at, after.attempts, reason, data if said == "start" else {"imported": "lines"})
+            story.add("start", at, after.attempts, reason, data if said == "start" else SOURCE)
         if said != "start":
             story.add(said, at, after.attempts, None, data)
         if said == FAILED and after.dones:
             story.done_before(at, after.attempts)
+
+    def _place(self, window: str) -> Place:
+        assert self.find.job is not None
+        place = self.find.lookup(self.find.job)(window)
+        assert isinstance(place, Place)
+        return place
 
     def _ended(self) -> Iterator[Told]:
         """Give out the stories with a verdict; the others wait for theirs, but not too many of them."""
@@ -300,16 +379,16 @@ class _Story:
 
     def done_before(self, at: float, attempt: int) -> None:
         """The window was done: what came after it does not make it undone."""
-        self.add("released", at, attempt, "it was done before", {"imported": "lines", "as": "done", "by": "import"})
+        self.add("released", at, attempt, "it was done before", {**SOURCE, "as": "done", "by": "import"})
 
     def crash(self, unfinished: str) -> None:
         """The last attempt has no verdict, and none will come."""
         attempts, at = self.state.attempts, self.at
-        self.add("expired", at, attempts, "no verdict", {"imported": "lines"})
+        self.add("expired", at, attempts, "no verdict", SOURCE)
         if self.state.dones:
             self.done_before(at, attempts)
         else:
-            self.add(unfinished, at, attempts, "crashed", {"imported": "lines"})
+            self.add(unfinished, at, attempts, "crashed", SOURCE)
 
     def told(self) -> Told:
         window = self.place.window

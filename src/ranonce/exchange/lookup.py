@@ -18,15 +18,15 @@ from ranonce.windows import Window
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ranonce.lifecycle import ScheduleVersion
-    from ranonce.windows import Schedule
 
-#: Windows that follow one another are found together, so many days at a time.
+#: Windows of so many days are found together.
 DAYS_AHEAD = 90
 #: So many are remembered.
 REMEMBERED = 50_000
+HOUR = 3600
 HOURS = tuple(f"T{hour:02}" for hour in range(24))
 
 
@@ -38,23 +38,57 @@ class Place(Record):
 
 
 class Lookup:
-    """The windows of one job, by what another ledger calls them. Windows that begin after `now` are none."""
+    """The windows of one job, by what another ledger calls them. Windows that begin after `now` are none.
+
+    Hours and days of UTC are found ahead, with no more than their starts: a ledger has them in order.
+    """
 
     def __init__(self, versions: Sequence[ScheduleVersion], now: float) -> None:
         self.versions = tuple(versions)
         self.now = now
+        self.starts: dict[str, int] = {}
         self._places: dict[str, Place | str] = {}
+        self._step = 0
+        if len(self.versions) == 1 and (self.versions[0].tz, self.versions[0].valid_from) == ("UTC", None):
+            self._step = {"hour": HOUR, "day": DAY}.get(schedule_of(self.versions[0]).every, 0)
 
     def __call__(self, text: str) -> Place | str:
         """Return the place of a window, or why the text names none."""
+        start = self.starts.get(text)
+        if start is not None:
+            return Place(Window(text, start, start + self._step), self.versions[0].number)
         place = self._places.get(text)
         if place is None:
-            if len(self._places) > REMEMBERED:
-                self._places.clear()
-            place = self._places[text] = self._find(text)
-            if isinstance(place, Place) and len(self.versions) == 1:
-                self._look_ahead(place.window)
+            place = self._find(text)
+            if self._step and isinstance(place, Place) and place.window.key == text:
+                self._look_ahead(place.window.start)
+            else:
+                if len(self._places) > REMEMBERED:
+                    self._places.clear()
+                self._places[text] = place
         return place
+
+    def all_starts(self, texts: list[str]) -> list[int] | None:
+        """Return the starts of windows, or None where one of the texts names none."""
+        found: list[int | None] = list(map(self.starts.get, texts)) if self._step else [None] * len(texts)
+        while None in found:
+            at = found.index(None)
+            place = self(texts[at])
+            if isinstance(place, str):
+                return None
+            if texts[at] not in self.starts:
+                return self._one_by_one(texts)
+            found[at:] = map(self.starts.get, texts[at:])  # those after it were found with it
+        return found  # type: ignore[return-value]
+
+    def _one_by_one(self, texts: list[str]) -> list[int] | None:
+        starts = []
+        for text in texts:
+            place = self(text)
+            if isinstance(place, str):
+                return None
+            starts.append(place.window.start)
+        return starts
 
     def _find(self, text: str) -> Place | str:
         try:
@@ -89,13 +123,22 @@ class Lookup:
             raise UsageError(f"{window.key} is a window of a schedule that was not in force then.")
         return Place(window, version.number)
 
-    def _look_ahead(self, window: Window) -> None:
-        """Remember the windows after this one, where their keys are cheap to tell: a ledger has them in order."""
-        version = self.versions[0]
-        for key, start, end in _following(schedule_of(version), window):
-            if start > self.now:
-                break
-            self._places[key] = Place(Window(key, start, end), version.number)
+    def _look_ahead(self, start: int) -> None:
+        """Find this window and those after it."""
+        if len(self.starts) > REMEMBERED:
+            self.starts.clear()
+        first = start // DAY
+        last = min(first + DAYS_AHEAD, int(self.now) // DAY)
+        for day in range(first, last + 1):
+            key, begin = date.fromordinal(day + ORDINAL_OF_1970).isoformat(), day * DAY
+            if self._step == DAY:
+                self.starts[key] = begin
+            elif begin + DAY <= self.now:
+                self.starts.update(zip([key + hour for hour in HOURS], range(begin, begin + DAY, HOUR), strict=True))
+            else:
+                self.starts.update(
+                    (key + hour, begin + n * HOUR) for n, hour in enumerate(HOURS) if begin + n * HOUR <= self.now
+                )
 
 
 def _instant(text: str) -> int | None:
@@ -104,20 +147,6 @@ def _instant(text: str) -> int | None:
     except UsageError:
         return None
     return int(instant) if instant == int(instant) else None
-
-
-def _following(schedule: Schedule, window: Window) -> Iterator[tuple[str, int, int]]:
-    """Yield (key, start, end) of hours and days of UTC that follow a window; nothing for other schedules."""
-    if schedule.tz != "UTC" or schedule.every not in ("hour", "day"):
-        return
-    first = window.start // DAY
-    for day in range(first, first + DAYS_AHEAD):
-        key, start = date.fromordinal(day + ORDINAL_OF_1970).isoformat(), day * DAY
-        if schedule.every == "day":
-            yield key, start, start + DAY
-            continue
-        for hour, suffix in enumerate(HOURS):
-            yield key + suffix, start + hour * 3600, start + hour * 3600 + 3600
 
 
 class Find:
@@ -154,12 +183,6 @@ class Find:
             inner = [lookup(part) for part in (key.partition(":")[0], rest, rest.partition(":")[0]) if part]
             place = next((found for found in inner if isinstance(found, Place)), place)
         return place if isinstance(place, str) else (job, place)
-
-    def known(self, key: str) -> Place | None:
-        """Return the place of a window of the one job that all keys are about; None where the key names none."""
-        assert self.job is not None
-        place = self.lookup(self.job)(key)
-        return None if isinstance(place, str) else place
 
     def lookup(self, job: str) -> Lookup:
         """Return the windows of a job."""

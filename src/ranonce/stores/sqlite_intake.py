@@ -150,6 +150,16 @@ def _event_row(event: Event, seq: int | None) -> tuple[Any, ...]:
         event.trigger,
         event.version,
         event.host,
-        json.dumps(event.data) if event.data else "{}",
+        _data_text(event.data),
         event.output,
     )
+
+
+_LAST: list[tuple[object, str]] = [({}, "{}")]
+
+
+def _data_text(data: object) -> str:
+    """Return an event's data as JSON. Most events of an import share one object: it is written once."""
+    if data is not _LAST[0][0]:
+        _LAST[0] = (data, json.dumps(data) if data else "{}")
+    return _LAST[0][1]
