@@ -385,12 +385,14 @@ class OpenLedger:
     def _begins(self, job: str, recorded: Declared, every: Schedule, now: float) -> int:
         """Where a new version begins: the end of the last started window; without one, the window that is now.
 
-        Never in a future that is only supposed (`--now`): the windows until then would belong to nobody.
+        Never in a future that is only supposed (`--now`): the windows until then would belong to nobody. Nor in a
+        supposed past: what has run since then ran under the schedule it had, and is done.
         """
-        now = min(now, time.time())
-        if (end := self.store.last_started_end(job, recorded.version.number, now)) is not None:
+        wall = time.time()
+        now = min(now, wall)
+        if (end := self.store.last_started_end(job, recorded.version.number, wall)) is not None:
             return end
-        earlier = self.store.last_started_end(job, 0, now)
+        earlier = self.store.last_started_end(job, 0, wall)
         begin = int(now) if every.every == NEVER else every.window_at(now).start
         return begin if earlier is None else max(begin, earlier)
 

@@ -94,3 +94,12 @@ def test_the_rule_of_a_removed_job_has_no_windows():
     assert list(never.starts(0, 4_000_000_000)) == list(never.expected(0, 4_000_000_000)) == []
     assert never.fires(0, 4_000_000_000) == never.windows(0, 4_000_000_000) == []
     assert TODAY not in str(never)
+
+
+def test_declared_again_as_if_long_ago_it_leaves_what_has_run_to_its_schedule(removed):
+    """A supposed time in the past says which window is now; it does not say that what ran since never ran."""
+    assert removed.ranonce("add", "job", "--every", "hour", "--now", "2026-11-05T00:30:00Z", "--", "true").exit == 0
+    again = removed.run("--window", "2026-11-08T05", every=None)
+    assert (again.exit, removed.effects_file.exists()) == (64, False), again.err
+    found = removed.ranonce("probe", "job", "--since", YESTERDAY, "--until", TODAY)
+    assert found.exit == 0, found.out
