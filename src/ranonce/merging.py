@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # What became of a run that was told.
 ADDED, ADVANCED, SAME, KEPT, BUSY, PRUNED = "added", "advanced", "same", "kept", "busy", "pruned"
 
+#: Events that change no state.
+BESIDES = ("skipped", "lost", "noted")
+
 
 class Told(Record):
     """What another ledger tells of one window: its run, if it had one, and the events of it that are to be kept.
@@ -62,7 +65,7 @@ def merge(told: Told, known: Run | None, known_events: Sequence[Event], *, live:
     if known is None:
         return Merged(PRUNED) if pruned else Merged(ADDED, run, told.events)
     if run == known:
-        return Merged(SAME)
+        return _completed(told, known_events)
     if not _further(run, known):
         return Merged(SAME if run.status == known.status == DONE else KEPT)
     own = (run.owner, run.attempt) == (known.owner, known.attempt)
@@ -74,6 +77,12 @@ def merge(told: Told, known: Run | None, known_events: Sequence[Event], *, live:
 def _loose(told: Told, known_events: Sequence[Event]) -> Merged:
     """Facts about a window without a run: kept where they are new."""
     new = _new(told.events, known_events)
+    return Merged(ADDED, events=new) if new else Merged(SAME)
+
+
+def _completed(told: Told, known_events: Sequence[Event]) -> Merged:
+    """The same state: only what happened besides, a note or a refused trigger, may be new."""
+    new = tuple(event for event in _new(told.events, known_events) if event.event in BESIDES)
     return Merged(ADDED, events=new) if new else Merged(SAME)
 
 

@@ -140,7 +140,8 @@ class Import:
 
     def _commit(self, *, last: bool = False) -> None:
         """Write what has come so far. How far events were pruned is noted last: until then the numbers are kept."""
-        pruned_seq = self._head.pruned_seq if last and self._head and self._keep_numbers else 0
+        whole = last and self._keep_numbers and not self.bad.count
+        pruned_seq = self._head.pruned_seq if self._head and whole else 0
         if not self._batch and not self._others and not pruned_seq:
             return
         stones = [one for one in self._others if isinstance(one, Tombstone) and one.job not in self._left_out]

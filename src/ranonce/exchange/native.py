@@ -140,11 +140,10 @@ class Export:
         return self.only in (None, job)
 
     def rest(self) -> Iterator[Told | Bad | Declared]:
-        """Give out the last window, and say when the export has no end."""
-        if self._head is not None:
-            yield from self._declared()
+        """Give out the last window, and say when the export has no end: then that window may lack some of its story."""
+        if self._ended:
             yield from self._told()
-        if not self._ended:
+        else:
             yield Bad("the export was cut off: its last line, which counts the others, is missing", place="the end")
 
 

@@ -327,7 +327,7 @@ class MemoryStore:
         with self._lock:
             counts: Counter[str] = Counter()
             left: list[tuple[RunKey, str]] = []
-            before = self._seq
+            before = len(self._events)
             for told in intake.told:
                 merged = self._merged(told, lives)
                 counts[merged.outcome] += 1
@@ -342,7 +342,7 @@ class MemoryStore:
             self._pruned_seq = max(self._pruned_seq, intake.pruned_seq)
             if intake.loss is not None:
                 self.accept_loss(*intake.loss)
-            written = self._seq - before
+            written = len(self._events) - before
             return TakenIn(dict(counts), tuple(left), written, self._events[-1] if written else None)
 
     def _merged(self, told: Told, lives: Callable[[Run, Lease | None], bool]) -> Merged:

@@ -12,7 +12,7 @@ from itertools import groupby
 from ranonce import jsontext as json
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import RUNNING
-from ranonce.merging import ADDED, ADVANCED, Merged, merge
+from ranonce.merging import ADDED, ADVANCED, BESIDES, Merged, merge
 from ranonce.stores.base import TakenIn
 from ranonce.stores.sqlite_file import SQL as MAIN
 from ranonce.stores.sqlite_rows import event_of, gate_row, held_of, run_of, run_row
@@ -104,8 +104,8 @@ class _Taking:
         return True
 
     def _story(self, told: Told, known: Run | None, place: tuple[Any, ...]) -> list[Event]:
-        if known is not None and known == told.run:
-            return []
+        if known is not None and known == told.run and all(event.event not in BESIDES for event in told.events):
+            return []  # nothing of it can be new
         return [event_of(row) for row in self.store.ask(SQL["story"], *place)]
 
     def _lease(self, place: tuple[Any, ...]) -> Lease | None:
