@@ -128,7 +128,7 @@ class Lookup:
         if len(self.starts) > REMEMBERED:
             self.starts.clear()
         first = start // DAY
-        last = int(min(first + DAYS_AHEAD, self.now // DAY))
+        last = int(min(first + DAYS_AHEAD, self.now / DAY))  # `now` may be without end
         for day in range(first, last + 1):
             key, begin = date.fromordinal(day + ORDINAL_OF_1970).isoformat(), day * DAY
             if self._step == DAY:
