@@ -158,3 +158,11 @@ def test_what_was_put_back_from_a_hosts_journal_may_lack_the_attempts_of_others(
     story.take(started.replace(event="expired"))
     story.take(started.replace(attempt=2, seq=3))
     assert story.fault == "attempt 2 follows attempt 3 (event 3)"
+
+
+def test_what_was_put_back_and_had_been_released_is_held_first(retried):
+    story = story_of(retried, without=[2, 3])
+    freed = Event(START, ask().key, START, "held", 1, 1, owner=story.owner, data={"imported": "journal", "as": "done"})
+    story.take(freed)
+    story.take(freed.replace(event="released"))
+    assert (story.fault, story.status) == (None, "done")

@@ -83,7 +83,9 @@ class Story:
 
     def _outcome(self, event: Event) -> None:
         kind = event.event
-        if self.status != RUNNING and self.status != HELD:
+        # Put back from a journal, a run that a person released is first held: what it was then may not be known.
+        put_back = kind == HELD and "imported" in event.data
+        if self.status != RUNNING and self.status != HELD and not put_back:
             self._cannot(event, f"was settled ({kind}) while it was {self.status or 'not begun'}")
         if event.attempt != self.attempt or event.owner != self.owner:
             self._cannot(event, f"was settled ({kind}), and attempt {self.attempt} had the run")
