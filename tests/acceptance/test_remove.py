@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+
 import pytest
 
 from tests.conftest import NOON, TODAY
@@ -103,3 +106,25 @@ def test_declared_again_as_if_long_ago_it_leaves_what_has_run_to_its_schedule(re
     assert (again.exit, removed.effects_file.exists()) == (64, False), again.err
     found = removed.ranonce("probe", "job", "--since", YESTERDAY, "--until", TODAY)
     assert found.exit == 0, found.out
+
+
+@pytest.mark.parametrize(
+    ("words", "half"),
+    [
+        (("remove", "job"), "'job' stands in the configuration no more, but the ledger could not be told"),
+        (
+            ("add", "job", "--every", "hour", "--", "true"),
+            "'job' stands in the configuration, but the ledger could not",
+        ),
+    ],
+)
+def test_what_is_half_done_is_said_and_can_be_said_once_more(world, words, half):
+    world.ranonce("add", "job", "--every", "day", "--now", NOON, "--", "true")
+    world.config.write_text(world.config.read_text().replace("[ledger]\n", '[ledger]\nstore_wait = "0.3s"\n'))
+    with contextlib.closing(sqlite3.connect(world.store, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        ran = world.ranonce(*words)
+    assert ran.exit == 69
+    assert half in ran.sentence
+    assert "once more: ranonce" in ran.sentence
+    assert world.ranonce(*words).exit == 0

@@ -388,3 +388,20 @@ def test_now_moves_no_lease(world):
     assert lives(child)
     world.let_go()
     assert working.ends().exit == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("note", "job", TODAY, "power cut"),
+        ("release", "job", TODAY, "--as", "done", "--reason", "it was"),
+        ("gate", "model-api", "--close-for", "1h", "--reason", "429"),
+        ("add", "job", "--every", "hour", "--", "true"),
+        ("remove", "job"),
+    ],
+)
+def test_whatever_a_person_writes_they_are_told_of_a_clock_that_has_jumped(world, words):
+    world.run()
+    *_, fact = map(decode, world.journal.read_bytes().splitlines())
+    world.journal.write_bytes(encode({**fact, "boot": fact["boot"] + 7230}))
+    assert "ranonce: this host's clock has gone forward by 2h" in world.ranonce(*words).err

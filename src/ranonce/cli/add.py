@@ -18,10 +18,10 @@ from ranonce.cli.joboptions import (
     run_options,
     with_settings,
 )
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.config import find_config, state_folder
-from ranonce.errors import ConfigError, UsageError
+from ranonce.errors import ConfigError, StoreUnavailable, UsageError
 from ranonce.jobspec import JobSpec
 from ranonce.names import check_job_name
 from ranonce.stores.base import Job
@@ -82,6 +82,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     if path is None:
         raise ConfigError("there is no configuration to add the job to.", "Create the ledger first: ranonce init")
     config, ledger = open_ledger(parsed, environ, job=name)
+    tell_warnings(ledger)
     before = config.jobs.get(name, JobSpec(name, declared=True))
     scheduler = _scheduler(parsed, before)
     spec = _spec(parsed, before, scheduler)
@@ -97,7 +98,13 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     else:
         write_job(path, name, _own_settings(spec, config.folder), environ)
         job = Job(name, 0, now, spec.late_after, spec.max_attempts)
-        declared, changed = ledger.declare(job, wanted.schedule, spec.offset, now=now, change=True)
+        try:
+            declared, changed = ledger.declare(job, wanted.schedule, spec.offset, now=now, change=True)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(
+                f"{name!r} stands in the configuration, but the ledger could not be told: {error.sentence}",
+                f"Say it once more: ranonce add {name} …",
+            ) from error
         said = _said(spec, config.jobs.get(name), path)
     _tell(parsed, wanted, printed, declared, said=said, changed=changed)
     return 0

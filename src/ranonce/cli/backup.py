@@ -6,13 +6,12 @@ import os
 import time
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command
 from ranonce.cli.report import write, write_json
 from ranonce.errors import UsageError
 from ranonce.names import plain
 from ranonce.process import Signals, die_by
-from ranonce.receipts import say
 from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import format_instant
 
@@ -36,8 +35,7 @@ COMMAND = Command(
 def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Write the copy; say up to where it goes, and how it is put back."""
     config, ledger = open_ledger(parsed, environ, reading=True)
-    for warning in ledger.warnings:
-        say(f"ranonce: {plain(warning)}")
+    tell_warnings(ledger)
     store = sqlite_path(config.ledger.store)
     if store is None:
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import ledger_of, read_config
+from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.person import LONGEST_TEXT, who
 from ranonce.cli.report import instant, table, with_instants, write, write_json
@@ -47,6 +47,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
             "Write: ranonce gate NAME --open --reason TEXT, or --close-for TIME --reason TEXT",
         )
     ledger = ledger_of(read_config(parsed, environ, pass_over=True), environ, reading=not setting)
+    tell_warnings(ledger)
     until = until_when("--close-for", parsed.get("close-for"))
     known = [gate.name for gate in ledger.store.gates()]
     if name is not None and until is None and name not in known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.person import LONGEST_TEXT, who
 from ranonce.cli.report import write_json
@@ -56,6 +56,7 @@ def _of_a_person(parsed: Parsed, environ: Mapping[str, str], text: str) -> RunKe
     job = check_job_name(parsed.arguments[0])
     named_by = parsed.arguments[1]
     _, ledger = open_ledger(parsed, environ, job=job)
+    tell_warnings(ledger)
     declared = ledger.declared(job)
     if declared is None:
         raise UsageError(f"the ledger does not know the job {job!r}.", "See: ranonce status")

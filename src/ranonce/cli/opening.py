@@ -5,6 +5,8 @@ from __future__ import annotations
 from ranonce.config import find_config, load, state_folder
 from ranonce.errors import ConfigError
 from ranonce.ledger import OpenLedger
+from ranonce.names import plain
+from ranonce.receipts import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +45,12 @@ def ledger_of(config: Config, environ: Mapping[str, str], *, reading: bool = Fal
         wait_seconds=ledger.store_wait,
         reading=reading,
     )
+
+
+def tell_warnings(ledger: OpenLedger) -> None:
+    """Say what was noticed while the ledger was opened: a clock that jumped, a state folder that is not there."""
+    for warning in ledger.warnings:
+        say(f"ranonce: {plain(warning)}")
 
 
 def _state_folder(environ: Mapping[str, str]) -> str | None:

@@ -6,12 +6,12 @@ import sys
 import time
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.probe import unknown_job
 from ranonce.cli.report import table, write, write_json
 from ranonce.errors import RanonceError
-from ranonce.names import check_job_name, plain
+from ranonce.names import check_job_name
 from ranonce.process import Signals, die_by
 from ranonce.pruning import Bounds, JobPruned, bounds, clear_attempts, clear_journal, prune_job, would_prune
 from ranonce.receipts import say
@@ -138,8 +138,7 @@ class _Progress:
 
 
 def _tell(parsed: Parsed, ledger: OpenLedger, told: _Told) -> None:
-    for warning in ledger.warnings:
-        say(f"ranonce: {plain(warning)}")
+    tell_warnings(ledger)
     if parsed.flag("json"):
         write_json(_as_json(told))
         return

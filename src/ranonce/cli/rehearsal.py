@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ranonce.backfill import is_done
 from ranonce.cli.invoking import asked_of, given_settings
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.report import write, write_json
 from ranonce.invocation import Invocation
 from ranonce.names import check_job_name, plain
-from ranonce.receipts import say
 from ranonce.story import what_next
 from ranonce.survey import Survey
 
@@ -28,8 +27,7 @@ def rehearse(command: Command, parsed: Parsed, environ: Mapping[str, str]) -> in
 
     job = check_job_name(parsed.arguments[0])
     config, ledger = open_ledger(parsed, environ, job=job, reading=True)
-    for warning in ledger.warnings:
-        say(f"ranonce: {plain(warning)}")
+    tell_warnings(ledger)
     asked = asked_of(parsed, given_settings(command, parsed))
     invocation, now = Invocation(job, asked, environ, config, ledger), asked.now
     survey = Survey(ledger.store, ledger.folder, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.person import LONGEST_TEXT, who
 from ranonce.cli.report import write_json
@@ -45,6 +45,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
             f"Write: ranonce release {job} {text} --as done|not-done --reason TEXT",
         )
     _, ledger = open_ledger(parsed, environ, job=job)
+    tell_warnings(ledger)
     declared = ledger.declared(job)
     if declared is None:
         raise UsageError(f"the ledger does not know the job {job!r}.", "See: ranonce status")

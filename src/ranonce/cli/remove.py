@@ -6,9 +6,10 @@ import time
 
 from ranonce.calendars import NEVER
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.probe import unknown_job
+from ranonce.errors import StoreUnavailable
 from ranonce.names import check_job_name
 from ranonce.timefmt import format_instant
 from ranonce.windows import Schedule
@@ -38,18 +39,27 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Remove the job, from the configuration first: its next run would declare again what still stands there."""
     name = check_job_name(parsed.arguments[0])
     config, ledger = open_ledger(parsed, environ)
+    tell_warnings(ledger)
     job, recorded = ledger.store.job(name), ledger.declared(name)
     if name not in config.jobs and recorded is None:
         raise unknown_job(name, sorted({job.name for job in ledger.store.jobs()} | config.jobs.keys()))
-    if name in config.jobs and config.path is not None:
+    dropped = config.path if name in config.jobs else None
+    if dropped is not None:
         from ranonce.configfile import drop_job
 
-        drop_job(config.path, name, environ)
+        drop_job(dropped, name, environ)
     begin = None
     if job is not None and recorded is not None:
         now = parsed.get("now", time.time())
         last = Schedule(NEVER, recorded.schedule.tz, recorded.schedule.dialect)
-        declared, _ = ledger.declare(job, last, 0, now=now, change=True)
+        try:
+            declared, _ = ledger.declare(job, last, 0, now=now, change=True)
+        except StoreUnavailable as error:
+            where = "stands in the configuration no more" if dropped else "was not removed"
+            raise StoreUnavailable(
+                f"{name!r} {where}, but the ledger could not be told: {error.sentence}",
+                f"Say it once more: ranonce remove {name}",
+            ) from error
         begin = declared.version.valid_from
     _tell(parsed, name, begin)
     return 0

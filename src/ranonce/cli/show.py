@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ranonce import story
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import open_ledger
+from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.probe import unknown_job
 from ranonce.cli.report import kept, table, with_instants, write, write_json
@@ -15,7 +15,6 @@ from ranonce.jobspec import JobSpec
 from ranonce.lifecycle import RUNNING
 from ranonce.names import check_job_name, plain
 from ranonce.naming import all_named
-from ranonce.receipts import say
 from ranonce.standing import EXPECTED
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import format_duration, format_instant
@@ -56,8 +55,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Print the story; 0 it ran, 1 it did not, 2 unknown."""
     name = check_job_name(parsed.arguments[0])
     config, ledger = open_ledger(parsed, environ, job=name, reading=True)
-    for warning in ledger.warnings:
-        say(f"ranonce: {plain(warning)}")
+    tell_warnings(ledger)
     survey = Survey(ledger.store, ledger.folder, parsed.get("now"))
     spec = config.jobs.get(name)
     if spec is None and ledger.store.job(name) is None:

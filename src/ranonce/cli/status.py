@@ -5,7 +5,7 @@ from __future__ import annotations
 from ranonce import board
 from ranonce.calendars import NEVER
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import ledger_of, read_config
+from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command
 from ranonce.cli.probe import unknown_job
 from ranonce.cli.report import instant, table, with_instants, write, write_json
@@ -14,7 +14,6 @@ from ranonce.errors import ConfigError, UsageError
 from ranonce.expectation import schedule_of, version_at
 from ranonce.lifecycle import RUNNING
 from ranonce.names import check_job_name, plain
-from ranonce.receipts import say
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import format_instant
 
@@ -59,8 +58,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         raise UsageError("--since and --until are for the windows of one job.", "Write: ranonce status JOB --since …")
     config = read_config(parsed, environ, job=name, pass_over=name is None)
     ledger = ledger_of(config, environ, reading=True)
-    for warning in ledger.warnings:
-        say(f"ranonce: {plain(warning)}")
+    tell_warnings(ledger)
     survey = Survey(ledger.store, ledger.folder, parsed.get("now"))
     if name is None:
         recorded = {job.name for job in ledger.store.jobs()}
