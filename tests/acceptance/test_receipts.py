@@ -104,6 +104,14 @@ def test_trouble_with_our_own_output_changes_no_verdict(world, streams):
     assert world.effects() == [f"job {TODAY} 1"]
 
 
+def test_an_answer_that_cannot_be_printed_is_no_failure(world):
+    """Not even where Python was told not to buffer, as it is in many containers."""
+    world.run()
+    ran = world.shell("for it in 'backup copy.db' prune 'gate g --close-for 1h --reason x'; do "
+                      "PYTHONUNBUFFERED=1 $RANONCE $it --json > /dev/full || echo $it; done")  # fmt: skip
+    assert (ran.out, ran.err) == (b"", "")
+
+
 def test_endless_output_passes_through_in_bounded_memory_and_both_ends_are_kept(world):
     size = 40_000_000
     loud = f"echo begin; head -c {size} /dev/zero; echo; echo end; {HELD_EFFECT}; exit 3"

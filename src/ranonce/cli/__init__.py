@@ -56,7 +56,8 @@ def entry() -> None:
         if stream is None:  # it was closed; there is /dev/null in its place now
             setattr(sys, name, open(1 if name == "stdout" else 2, "w", closefd=False))  # noqa: SIM115 - for good
         else:
-            stream.reconfigure(errors="backslashreplace")
+            # Unbuffered (PYTHONUNBUFFERED), a full disk behind stdout would fail what is already done.
+            stream.reconfigure(errors="backslashreplace", write_through=False)
     status = main(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
