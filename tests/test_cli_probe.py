@@ -179,6 +179,8 @@ def test_only_the_named_jobs_are_judged(say, hourly, world):
 def test_an_unknown_job_is_wrong_usage(say, hourly):
     with pytest.raises(UsageError, match="neither the ledger nor the configuration has a job 'k'"):
         say("probe", "k")
+    with pytest.raises(UsageError, match="neither the ledger nor the configuration has a job 'k'"):
+        say("probe", "k", "--since", "2026-11-09")
 
 
 @pytest.mark.parametrize("since", ["yesterday", "2026-11-09T10:00:00", "48", "2027-01-01T00:00:00Z"])

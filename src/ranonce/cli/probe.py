@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import ledger_of, read_config
+from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.report import with_instants, write, write_json
 from ranonce.cli.span import NOW, SINCE, UNTIL, asked_span
@@ -14,7 +14,6 @@ from ranonce.findings import Finding, counts
 from ranonce.lifecycle import present_schedules
 from ranonce.names import check_job_name, plain
 from ranonce.probe import Moment, judge
-from ranonce.receipts import say
 from ranonce.stores.base import Clock
 from ranonce.survey import Survey, described, unrecorded_job
 from ranonce.timefmt import format_instant
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ranonce.cli.options import Parsed
     from ranonce.config import Config
     from ranonce.lifecycle import ScheduleVersion
+    from ranonce.stores.base import Job as RecordedJob
     from ranonce.survey import Span
 
 #: The word for one window of a bucket, where it is not the bucket's own.
@@ -66,11 +66,15 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         if config.jobs:
             _tell_without_ledger(parsed, config, names, error)
         raise
-    for warning in ledger.warnings:
-        say(f"ranonce: {plain(warning)}")
+    tell_warnings(ledger)
     survey = Survey(ledger.store, ledger.folder, parsed.get("now"))
+    recorded = {job.name: job for job in survey.store.jobs()}
+    known = sorted(recorded.keys() | config.jobs.keys() | config.broken.keys())
+    for name in names:
+        if name not in known:
+            raise unknown_job(name, known)
     span = asked_span(parsed, survey.moment.now, _versions(survey, config, names))
-    findings = list(_findings(survey, config, names, span))
+    findings = list(_findings(survey, config, sorted(names) or known, recorded, span))
     _tell(parsed, span, survey.moment.now, findings)
     return EX_FINDINGS if any(not finding.note for finding in findings) else 0
 
@@ -83,13 +87,10 @@ def _versions(survey: Survey, config: Config, names: list[str]) -> tuple[Schedul
     return described(names[0], config.jobs.get(names[0]), survey.store.job(names[0]), recorded).versions
 
 
-def _findings(survey: Survey, config: Config, names: list[str], span: Span) -> Iterable[Finding]:
-    recorded = {job.name: job for job in survey.store.jobs()}
-    known = sorted(recorded.keys() | config.jobs.keys() | config.broken.keys())
+def _findings(
+    survey: Survey, config: Config, names: list[str], recorded: Mapping[str, RecordedJob], span: Span
+) -> Iterable[Finding]:
     for name in names:
-        if name not in known:
-            raise unknown_job(name, known)
-    for name in sorted(names) or known:
         if name in config.broken:
             yield Finding("unexpected", name, "", None, f"its settings cannot be read: {config.broken[name]}")
             if name not in recorded:
