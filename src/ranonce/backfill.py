@@ -40,11 +40,12 @@ MET_BY_ALL = frozenset({"overlap", "gate", "early"})
 
 
 class Place(Record):
-    """A window on the way: its number, beginning with 1, and its run where one is recorded."""
+    """A window on the way: its number, beginning with 1, and its run where one is recorded, or that it was pruned."""
 
     number: int
     named: Named
     run: Run | None
+    pruned: bool = False
 
 
 class Walk:
@@ -81,9 +82,13 @@ class Walk:
         for stretch in self.windows():
             begin, end = stretch[0].window.start, stretch[-1].window.start + 1
             runs = {run.key.window: run for run in store.runs(job, begin, end) if run.key.input == digest}
+            buried = store.tombstones(job, begin, end)
             for named in stretch:
                 number += 1
-                yield Place(number, named, runs.get(named.window.key))
+                start, run = named.window.start, runs.get(named.window.key)
+                while buried and buried[0].until <= start:
+                    buried.pop(0)
+                yield Place(number, named, run, run is None and bool(buried) and buried[0].since <= start)
 
     def _stretches(self) -> Iterator[tuple[ScheduleVersion, int, int, int | None]]:
         """Return version, beginning and end of each stretch, and where the next version begins."""
@@ -116,7 +121,12 @@ def _begun(versions: Sequence[ScheduleVersion], now: float) -> int:
 
 
 def is_done(place: Place, fingerprint: str | None) -> bool:
-    """Say whether a window may be passed over: done, and not with another input, which is a conflict to be named."""
+    """Say whether a window may be passed over: done, and not with another input, which is a conflict to be named.
+
+    So is one that was pruned: nobody knows its input any more, and it is never claimed again.
+    """
+    if place.pruned:
+        return True
     run = place.run
     if run is None or run.status != DONE:
         return False

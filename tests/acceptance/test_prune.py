@@ -114,6 +114,10 @@ def test_a_backfill_passes_over_pruned_windows(old):
     ran = old.ranonce("backfill", "j", "--every", "day", *span, "--", "/bin/sh", "-c", f"{EFFECT}; : {{window}}")
     assert ran.exit == 0, ran.err
     assert old.effects() == ["j 2026-07-11 1"]
+    assert [receipt["window"] for receipt in ran.receipts] == ["2026-07-11"]
+    assert "4 windows: 1 done now, 3 done before" in ran.err
+    again = old.ranonce("backfill", "j", "--every", "day", *span, "--dry-run", "--", "true")
+    assert again.out == b"4 windows: 4 done before, 0 would start, 0 would be refused.\n"
 
 
 @pytest.mark.parametrize(
