@@ -146,6 +146,17 @@ def test_a_file_without_its_log_is_a_loss_like_any_other(world):
     assert len(world.effects()) == 2
 
 
+def test_a_flipped_bit_in_an_index_is_mended_from_what_can_be_read(world):
+    three_nights(world)
+    a_flipped_bit(world)
+    told = accepted(world)
+    assert (told["kind"], told["salvaged"]) == ("damaged", 2)
+    assert states(world) == DONE
+    assert [event for event, _, _ in world.events()] == ["start", "done"]
+    assert world.sql("PRAGMA integrity_check") == [("ok",)]
+    assert world.ranonce("doctor", "--deep").exit == 0
+
+
 def test_where_nothing_is_wrong_nothing_is_changed(world):
     three_nights(world)
     ran = accept(world)

@@ -44,6 +44,15 @@ OF_UPKEEP = [
     "journal:replaced",
     "backup:copied",
 ]
+#: The places of an import (test_moving) and of an accepted loss (test_accept_loss).
+OF_A_MOVE = [
+    "import:after-runs",
+    "import:before-commit",
+    "import:after-commit",
+    "loss:built",
+    "loss:moved-aside",
+    "loss:in-place",
+]
 OF_A_RUN = [*BEFORE_THE_CLAIM, *CLAIMED, *WORK_ENDED, *OUTCOME_KEPT, *VERDICT_COMMITTED]
 
 
@@ -61,7 +70,7 @@ def attempts_that_started(world):
 def test_every_failpoint_is_killed_at():
     source = Path(ranonce.__file__).parent
     named = {name for file in source.rglob("*.py") for name in re.findall(r'failpoint\("([^"]+)"\)', file.read_text())}
-    assert named == {re.sub(r":[0-9]+$", "", point) for point in (*OF_A_RUN, *SETTLING, *OF_UPKEEP)}
+    assert named == {re.sub(r":[0-9]+$", "", point) for point in (*OF_A_RUN, *SETTLING, *OF_UPKEEP, *OF_A_MOVE)}
 
 
 @pytest.mark.parametrize("point", OF_A_RUN)

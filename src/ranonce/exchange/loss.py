@@ -27,11 +27,12 @@ from ranonce.exchange.native import settled
 from ranonce.exchange.recognise import open_plain
 from ranonce.failpoints import failpoint
 from ranonce.filesystem import file_system_of
+from ranonce.folding import disagreements
 from ranonce.journal import Journal, decode
 from ranonce.ledger import OpenLedger, outcome_of
-from ranonce.lifecycle import DONE, Event, Run, ScheduleVersion
+from ranonce.lifecycle import DONE, Event, Run, RunKey, ScheduleVersion
 from ranonce.liveness import unrecorded
-from ranonce.merging import ADDED, Told, folded, state_of
+from ranonce.merging import Told, folded, state_of
 from ranonce.record import Record
 from ranonce.stores import open_store
 from ranonce.stores.base import Intake, Job
@@ -46,6 +47,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ranonce.folding import Story
     from ranonce.jobspec import JobSpec
     from ranonce.lifecycle import Lease
     from ranonce.stores.base import Store, TakenIn
@@ -329,11 +331,16 @@ def _build_anew(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, 
         old.declare(store)
         _declare_configured(store, jobs)
         counts = _Counts()
-        for batch in _batches(old.told()):
+        for batch in _batches(old.told(sound=True)):
             counts.take(_put(store, batch), batch)
-        salvaged = counts.runs[ADDED]
+        salvaged = counts.windows
         for batch in _batches(memory.told(store.schedules)):
             counts.take(_put(store, batch), batch)
+        from_journal = counts.windows - salvaged
+        for batch in _batches(old.told(sound=False)):
+            counts.take(_put(store, batch), batch)
+        salvaged = counts.windows - from_journal
+        old.close()
         last = next(iter(store.newest_events(1)), None)
         store.upkeep().accept_loss(reason, by)
         epoch = store.upkeep().epochs()[-1].number
@@ -367,11 +374,13 @@ class _Counts:
 
     def __init__(self) -> None:
         self.runs: Counter[str] = Counter()
+        self.windows = 0
         self.done = 0
 
     def take(self, taken: TakenIn, told: Sequence[Told]) -> None:
         self.runs.update(taken.counts)
         left = {key for key, _ in taken.left}
+        self.windows += sum(one.run is not None and one.key not in left for one in told)
         self.done += sum(one.run is not None and one.run.status == DONE and one.key not in left for one in told)
 
     def recovered(
@@ -488,39 +497,57 @@ class _Salvage:
         stones = [stone for job in into.jobs() for stone in self.store.tombstones(job.name, -(1 << 62), 1 << 62)]
         into.upkeep().take_in(Intake(tombstones=stones, gates=self.store.gates()), _nobody)
 
-    def told(self) -> Iterator[Told]:
-        """Yield what can be read, window by window, until something cannot."""
+    def told(self, *, sound: bool) -> Iterator[Told]:
+        """Yield what can be read, window by window, until something cannot: first what row and events agree about,
+        and, after what the journal knows better, the rest."""
         if self.store is None:
             return
         now = time.time()
         try:
             for run, events in _stories(self.store):
-                told = self._believed(run, events)
+                story = folded(events)
+                agreed = not any(disagreements(run, story))
+                if agreed != sound:
+                    continue
+                told = Told(run, tuple(events)) if agreed else self._believed(run, story, events)
                 if told is not None:
                     yield settled(told, now)
         except RanonceError:
             return
-        finally:
+
+    def close(self) -> None:
+        """Let go of the old file."""
+        if self.store is not None:
             self.store.close()
 
-    def _believed(self, run: Run | None, events: list[Event]) -> Told | None:
-        """Return a story; where row and events contradict each other, the events: they are never changed."""
-        story = folded(events)
-        if story.status is None or story.started_at is None:
-            return Told(run, tuple(events)) if run is not None or events else None
-        if run is not None and (run.status, run.attempt) == (story.status, story.attempt):
+    def _believed(self, run: Run | None, story: Story, events: list[Event]) -> Told | None:
+        """Return a story whose row and events contradict each other: done where one of them says so. What is not
+        done, of a window that is none, is damage and nothing else."""
+        first = run or events[0]
+        done = DONE in (story.status, run.status if run else None)
+        if not done and self._found(first.key, first.window_start) == "":
+            return None
+        if run is not None and (run.status == DONE or story.status is None or story.started_at is None):
             return Told(run, tuple(events))
         bare = run or self._bare(events[0])
         return Told(state_of(story, bare), tuple(events)) if bare is not None else None
 
+    def _found(self, key: RunKey, start: int) -> Place | str | None:
+        """Return the place of a window; "" where its job has none of that name then, None where nobody can know."""
+        assert self.store is not None
+        versions = self.store.schedules(key.job)
+        if not versions:
+            return None
+        place = Lookup(versions, float("inf"))(key.window)
+        return place if isinstance(place, Place) and place.window.start == start else ""
+
     def _bare(self, event: Event) -> Run | None:
         """Return a run without a state, for events whose run has vanished; None where its window is not known."""
-        assert self.store is not None
         key, start = event.key, event.window_start
-        versions = self.store.schedules(key.job)
-        found = Lookup(versions, float("inf"))(key.window) if versions else ""
-        window = found.window if isinstance(found, Place) and found.window.start == start else placed(key.window, start)
+        found = self._found(key, start)
+        place = found if isinstance(found, Place) else None
+        window = place.window if place else placed(key.window, start)
         if window is None:
             return None
-        schedule = found.schedule if isinstance(found, Place) else 1
+        schedule = place.schedule if place else 1
         return Run(key, start, window.end, "", 1, 1, event.owner, 0, schedule, event.trigger, event.at)

@@ -133,7 +133,7 @@ class Tables:
         if isinstance(value, (int, float)):
             at = float(checked(value))
         elif (text := _text(value)) is not None:
-            at = float(parse_instant(text))
+            at = _seconds(text) or float(parse_instant(text))
         else:
             raise UsageError(f"{name} is {shown(value)}")
         if at > self.now:
@@ -183,8 +183,8 @@ def kind_of(path: str) -> str:
             found = [row[0].decode("utf-8", "replace") for row in db.execute("SELECT name FROM sqlite_schema LIMIT 9")]
     except sqlite3.Error as error:
         raise UsageError(f"{path!r} cannot be read: {error}.", "Nothing was imported.") from error
-    wanted = "a table runs (idem_key, status …) or receipts (key, claimed_at)"
-    raise UsageError(f"{path!r} has no {wanted}; it has {', '.join(map(repr, found)) or 'nothing'}.", "")
+    wanted = "neither a table runs (idem_key, status …) nor receipts (key, claimed_at)"
+    raise UsageError(f"{path!r} has {wanted}; it has {', '.join(map(repr, found)) or 'nothing'}.", "")
 
 
 def open_foreign(path: str) -> sqlite3.Connection:
@@ -224,6 +224,13 @@ def _has(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> bool:
         return False
     names = {row[1].decode("utf-8", "replace") for row in db.execute(f"PRAGMA table_info({table})")}
     return names >= set(columns)
+
+
+def _seconds(text: str) -> float | None:
+    """Return unix seconds that stand in a column of text, or None: no year is that long."""
+    whole, _, fraction = text.partition(".")
+    digits = whole + fraction
+    return float(checked(float(text))) if len(whole) in (10, 11) and digits.isascii() and digits.isdigit() else None
 
 
 def _text(value: object) -> str | None:
