@@ -212,6 +212,7 @@ checks = [
     receipt = job("job")(nothing)(now=NOON)
     assert (receipt.event, receipt.exit) == ("failed", 65)
     assert "is not there" in receipt.reason or "no such file" in receipt.reason
+    assert job("job")(lambda run: run.finish())(now=NOON).event == "failed"
     assert job("job")(lambda run: (tmp_path / f"{TODAY}.json").write_text("[1]") and None)(now=NOON).event == "done"
 
 

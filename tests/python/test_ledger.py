@@ -28,6 +28,10 @@ from tests.conftest import TODAY, wait_until
 from tests.python.conftest import NOON
 
 
+# Heartbeats are threads, and a fork of a process with threads is what these tests are about.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
 @pytest.fixture
 def ledger(here):
     with Ledger.open() as opened:

@@ -147,7 +147,7 @@ class Run:
         *,
         connection: sqlite3.Connection | None = None,
     ) -> None:
-        """Record the outcome now; nothing more is recorded when the run is left.
+        """Record the outcome now; nothing more is recorded when the run is left. Declared checks are made first.
 
         With `connection` the outcome becomes part of the caller's own open transaction on the ledger's file: the
         effect and `done` are committed together or not at all. Commit it before you leave the run; rolled back, the
@@ -160,6 +160,10 @@ class Run:
         said = None if reason is None else plain(checked_text(reason)[:LONGEST_REASON])
         data = {"verified": False} if outcome == DONE else {}
         judged = Judged(Verdict(outcome, time.time(), said, data=data), OUTCOMES[outcome])
+        if outcome == DONE and self._terms.spec.checks:
+            judged = self._checked(judged)
+            if connection is not None and judged.verdict.outcome != DONE:
+                raise UsageError(f"the run cannot be done: {judged.verdict.reason}.", "Roll back, and mend it.")
         if connection is None:
             ended = self._settle(judged)
             if ended.error is not None:
