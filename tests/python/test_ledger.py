@@ -27,7 +27,6 @@ from ranonce.python import connections
 from tests.conftest import TODAY, wait_until
 from tests.python.conftest import NOON
 
-
 # Heartbeats are threads, and a fork of a process with threads is what these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
