@@ -226,6 +226,7 @@ def test_an_argument_that_is_not_utf8_cannot_stand_in_the_file(path: str) -> Non
     with pytest.raises(ConfigError, match="is not UTF-8") as refusal:
         add(path, command=("/bin/x", "caf\udce9"))
     assert refusal.value.sentence.isprintable()
+    assert refusal.value.sentence.startswith("'command = ")  # the line, not the file's beginning
     assert not os.path.exists(path)
 
 

@@ -142,8 +142,9 @@ def _changed(path: str, data: bytes, change: Change, environ: Mapping[str, str])
         change(tables, _inline)
         result = tomlkit.dumps(tables).encode("utf-8")
     except UnicodeEncodeError as error:
+        line = error.object[: error.start].rpartition("\n")[2] + error.object[error.start :].partition("\n")[0]
         raise ConfigError(
-            f"{shown(error.object)} is not UTF-8, so it cannot stand in {shown_path(path)}.",
+            f"{shown(line)} is not UTF-8, so it cannot stand in {shown_path(path)}.",
             "Put the command into a script with a plain name.",
         ) from None
     except (TOMLKitError, TypeError, ValueError, AttributeError) as error:

@@ -189,3 +189,11 @@ def test_a_command_and_its_folder_are_what_they_are_to_who_declares_them(bare, t
     assert (added.exit, "not there" in added.err) == (0, False)
     ran = bare.ranonce("run", "j", cwd="/")
     assert (ran.exit, ran.out.decode()) == (0, f"{place}\n")
+
+
+@pytest.mark.parametrize(("scheduler", "declared"), [("systemd", "declared"), ("kubernetes", "not declared")])
+def test_a_folder_that_takes_no_files_is_a_sentence_that_says_what_was_declared(world, scheduler, declared):
+    ran = world.ranonce("add", "job", "--every", "day", "--for", scheduler, "--into", "/proc", *SH)
+    assert ran.exit == 78
+    assert f"cannot be written: No such file or directory. The job is {declared};" in ran.sentence
+    assert ("[jobs.job]" in world.config.read_text()) == (declared == "declared")

@@ -269,7 +269,7 @@ def _tell(
     following = wanted.schedule.after(window)
     into = parsed.get("into")
     if into is not None:
-        pasting.write(printed, into)
+        pasting.write(printed, into, declared=declared is not None)
     if parsed.flag("json"):
         import json
 

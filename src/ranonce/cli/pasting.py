@@ -35,19 +35,24 @@ def refuse_foreign(printed: Printed, folder: str) -> None:
             )
 
 
-def write(printed: Printed, folder: str) -> None:
-    """Write the files into a folder, each in one step. Raises ConfigError."""
+def write(printed: Printed, folder: str, *, declared: bool) -> None:
+    """Write the files into a folder, each in one step. Raises ConfigError, which says if the job is `declared`."""
     for name, text in printed.files:
         path = os.path.abspath(os.path.join(folder, name))
+        building = f"{path}.{os.getpid()}.new"
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(f"{path}.new", path)
+            try:
+                with open(building, "x", encoding="utf-8") as file:
+                    file.write(text)
+                os.replace(building, path)
+            finally:
+                if os.path.lexists(building):
+                    os.unlink(building)
         except OSError as error:
             raise ConfigError(
                 f"{shown_path(path)} cannot be written: {error.strerror or error}.",
-                "The job is declared; name another folder, or print it (without --into).",
+                f"The job is {'' if declared else 'not '}declared; name another folder, or print it (without --into).",
             ) from None
 
 
