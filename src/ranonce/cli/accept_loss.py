@@ -11,7 +11,8 @@ from ranonce.cli.person import who
 from ranonce.cli.report import write, write_json
 from ranonce.config import state_folder
 from ranonce.errors import NotThisLedger, UsageError
-from ranonce.exchange.loss import BEHIND, Loss, Recovered, Where, alone, diagnose, recover
+from ranonce.exchange.diagnosis import BEHIND, Loss, Where, diagnose
+from ranonce.exchange.loss import Recovered, alone, recover
 from ranonce.ledger import known_ledger, remember_ledger
 from ranonce.liveness import this_host
 from ranonce.names import plain

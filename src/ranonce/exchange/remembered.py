@@ -1,0 +1,101 @@
+"""What this host still knows of a ledger: its journal, and outcomes that wait on this host to be recorded."""
+
+from __future__ import annotations
+
+import os
+
+from ranonce.errors import UsageError
+from ranonce.exchange.facts import JournalReader
+from ranonce.exchange.importing import NAMED
+from ranonce.exchange.lines import Bad, blocks
+from ranonce.exchange.lookup import Find, Place
+from ranonce.exchange.recognise import open_plain
+from ranonce.journal import Journal, decode
+from ranonce.ledger import outcome_of
+from ranonce.lifecycle import Event, ScheduleVersion
+from ranonce.liveness import unrecorded
+from ranonce.merging import Told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ranonce.exchange.diagnosis import Where
+
+
+class Memory:
+    """What this host still knows of the ledger: its journal, and outcomes that wait to be recorded."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+        self.facts = 0
+        self.epoch = 0
+        self.bad = 0
+        self.first_bad: list[Bad] = []
+
+    def told(self, versions: Callable[[str], Sequence[ScheduleVersion]]) -> Iterator[Told]:
+        """Yield what is known, window by window; `versions` of a job's schedule say where its windows end."""
+        reader = JournalReader(Find(versions, float("inf")))
+        try:
+            with open_plain(Journal(self.where.folder).path) as file:
+                for block in blocks(file):
+                    for item in (block,) if isinstance(block, Bad) else reader.take(block):
+                        yield from self._item(item)
+        except UsageError:
+            if os.path.lexists(Journal(self.where.folder).path):
+                raise
+        for owner, text in unrecorded(self.where.folder):
+            self._outcome(reader, owner, text)
+        for item in reader.rest():
+            yield from self._item(item)
+
+    def _item(self, item: Told | Bad) -> Iterator[Told]:
+        if isinstance(item, Told):
+            yield item
+            return
+        self.bad += 1
+        if len(self.first_bad) < NAMED:
+            self.first_bad.append(item)
+
+    def _outcome(self, reader: JournalReader, owner: str, text: str) -> None:
+        outcome = outcome_of(text)
+        if outcome is None:
+            self.first_bad.append(Bad(f"the outcome kept for attempt {owner} cannot be read", place="attempts"))
+            self.bad += 1
+            return
+        held, verdict = outcome
+        event = Event(
+            verdict.at,
+            held.key,
+            held.window.start,
+            verdict.outcome,
+            held.attempt,
+            held.generation,
+            verdict.reason,
+            held.owner,
+            held.trigger,
+            held.version,
+            data={"imported": "outcome", "exit": verdict.exit, "started_at": held.started_at},
+        )
+        reader.facts.add(event, Place(held.window, 1))
+
+    def count(self) -> None:
+        """Count the journal's facts, and find its last epoch."""
+        try:
+            with open_plain(Journal(self.where.folder).path) as file:
+                for block in blocks(file):
+                    for line in () if isinstance(block, Bad) else block.data.split(b"\n"):
+                        if line and (fact := _whole(line)) is not None:
+                            self.facts += 1
+                            self.epoch = max(self.epoch, fact)
+        except UsageError:
+            return  # there is none: this host saw nothing
+
+
+def _whole(line: bytes) -> int | None:
+    """Return the epoch of a whole line of the journal, or None."""
+    try:
+        fact = decode(line)
+        return int(fact["epoch"]) if fact is not None else None
+    except (ValueError, KeyError, TypeError):
+        return None
