@@ -144,6 +144,8 @@ class World:
         )
         work = "import time; time.sleep(3); print('1342 files saved')"
         self._program(programs / "backup.sh", f'exec "{sys.executable}" -c "{work}"')
+        for name in ("sync.sh", "poll.sh", "invoices.sh"):
+            self._program(programs / name, "exit 0")
         self._program(programs / "report.sh", f"""echo '{{"date": "2026-11-09"}}' > {root}/srv/report.json""")
         self.environment = {
             "HOME": str(self.home),
