@@ -263,6 +263,13 @@ def tables_of(path):
         db.close()
 
 
+def test_a_read_only_place_is_not_blamed_on_the_owner(used, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, _: str(place) == used)
+    with pytest.raises(NotThisLedger, match="or its folder is read-only") as refused:
+        SqliteStore(used)
+    assert "owner" not in str(refused.value)
+
+
 def test_an_older_ledger_says_how_to_bring_it_up_to_date(tmp_path):
     with pytest.raises(NotThisLedger, match=r"format 1.*ranonce init"):
         SqliteStore(old_ledger(tmp_path))

@@ -42,7 +42,13 @@ def private_file(path: str) -> tuple[int, int]:
         raise NotThisLedger(f"{path!r} is not a regular file.", "Name the ledger file.")
     if seen.st_size == 0:
         raise NotThisLedger(f"the ledger {path!r} is empty (0 bytes).", LOST)
-    if not os.access(path, os.R_OK | os.W_OK) or not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
+    folder = os.path.dirname(path)
+    if not os.access(path, os.R_OK | os.W_OK) or not os.access(folder, os.W_OK | os.X_OK):
+        if seen.st_uid == os.geteuid():
+            raise NotThisLedger(
+                f"the ledger {path!r} or its folder is read-only.",
+                f"Make both writable (chmod u+w {path} {folder}; or the disk: mount).",
+            )
         raise NotThisLedger(
             f"the ledger {path!r} belongs to {_user(seen.st_uid)}, and {_user(os.geteuid())} may not write it.",
             "Run the job as its owner, or give this user a ledger of its own (ranonce init).",
