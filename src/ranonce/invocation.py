@@ -105,12 +105,20 @@ class Invocation:
         assert spec.every is not None
         job = Job(spec.name, 0, self.asked.now, spec.late_after, spec.max_attempts)
         every = Schedule(spec.every, spec.tz, spec.dialect)
-        declared, changed = self.ledger.declare(job, every, spec.offset, now=self.asked.now, change=spec.declared)
+        declared, changed = self.ledger.declare(
+            job, every, spec.offset, now=self.asked.now, change=spec.declared, still=self._still_stands
+        )
         if changed:
             self.ledger.warnings.append(
                 f"the schedule has changed: version {declared.version.number} is {every.every!r} in {every.tz}"
             )
         return declared
+
+    def _still_stands(self) -> bool:
+        """Say whether the job stands in the configuration as it is now: `ranonce remove` takes it out there first."""
+        from ranonce.config import load
+
+        return self.spec.name in load(self.config.path, self.environ, job=self.spec.name).jobs
 
     def versions(self) -> tuple[ScheduleVersion, ...]:
         """Return the versions of the job's schedule, without recording one: the first would be as the job says."""

@@ -12,7 +12,7 @@ import time
 from ranonce import jsontext as json
 from ranonce import lifecycle
 from ranonce.calendars import NEVER
-from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable
+from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint
 from ranonce.journal import Journal
 from ranonce.lifecycle import Claim, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
@@ -352,10 +352,20 @@ class OpenLedger:
         versions = lifecycle.present_schedules(self.store.schedules(job), time.time())
         return Declared(versions[-1], schedule_of(versions[-1]), versions) if versions else None
 
-    def declare(self, job: Job, every: Schedule, offset: int, *, now: float, change: bool) -> tuple[Declared, bool]:
+    def declare(
+        self,
+        job: Job,
+        every: Schedule,
+        offset: int,
+        *,
+        now: float,
+        change: bool,
+        still: Callable[[], bool] | None = None,
+    ) -> tuple[Declared, bool]:
         """Record a job's schedule if it is new or, with `change`, differs; return it, and whether it was changed.
 
-        Without `change` a schedule that contradicts the recorded one is refused (ConfigError).
+        Without `change` a schedule that contradicts the recorded one is refused (ConfigError). `still` is asked about a
+        job that the ledger knows as removed: a caller that read its configuration before must not bring the job back.
         """
         give_up = time.monotonic() + self.wait_seconds
         while True:
@@ -367,6 +377,8 @@ class OpenLedger:
             elif recorded.schedule != every or recorded.version.offset != offset:
                 if not change:
                     raise _contradiction(job.name, recorded, every, offset)
+                if recorded.schedule.every == NEVER and still is not None and not still():
+                    raise UsageError(f"the job {job.name!r} was removed.", f"Declare it again: ranonce add {job.name}")
                 start = self._begins(job.name, recorded, every, now)
                 number = self.store.schedules(job.name)[-1].number + 1
                 version = ScheduleVersion(number, every.every, every.tz, every.dialect, offset, start, time.time())

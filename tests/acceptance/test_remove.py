@@ -7,6 +7,11 @@ import sqlite3
 
 import pytest
 
+from ranonce.config import load
+from ranonce.errors import UsageError
+from ranonce.invocation import Asked, Invocation
+from ranonce.ledger import OpenLedger
+from ranonce.timefmt import parse_instant
 from tests.conftest import NOON, TODAY
 
 YESTERDAY = "2026-11-08"
@@ -128,3 +133,15 @@ def test_what_is_half_done_is_said_and_can_be_said_once_more(world, words, half)
     assert half in ran.sentence
     assert "once more: ranonce" in ran.sentence
     assert world.ranonce(*words).exit == 0
+
+
+def test_a_trigger_that_read_the_configuration_before_does_not_bring_the_job_back(world):
+    world.ranonce("add", "job", "--every", "day", "--now", "2026-11-08T12:00:00Z", "--", "true")
+    config = load(str(world.config), world.env)
+    ledger = OpenLedger.open(config.ledger.store, world.ledger, state_folder=str(world.folder.parent))
+    invocation = Invocation("job", Asked(parse_instant(NOON)), world.env, config, ledger)
+    assert world.ranonce("remove", "job", "--now", NOON).exit == 0
+    with pytest.raises(UsageError, match="'job' was removed"):
+        invocation.declared()
+    assert ledger.declared("job").version.every == "never"
+    ledger.close()
