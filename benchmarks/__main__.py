@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from benchmarks import claims, commands, contention, passthrough, questions
+from benchmarks import claims, commands, contention, importing, passthrough, questions
 from benchmarks.measure import FULL, QUICK, Benchmark, Figure, Line, Sizes
 from ranonce.filesystem import file_system_of
 
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "ledger-size": questions.ledger_size,
     "probe": questions.probe,
     "output": passthrough.output,
+    "import": importing.hand_made,
 }
 
 

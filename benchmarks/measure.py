@@ -30,6 +30,8 @@ class Sizes:
     probed_runs: int  # in the whole ledger
     probes: int
     output_bytes: int  # the longer output; the shorter is a thirtieth of it
+    imported_lines: int  # of a hand-made ledger
+    imports: int
 
 
 FULL = Sizes(
@@ -51,6 +53,8 @@ FULL = Sizes(
     probed_runs=10_000_000,
     probes=5,
     output_bytes=1_000_000_000,
+    imported_lines=1_000_000,
+    imports=5,
 )
 QUICK = Sizes(
     rounds=5,
@@ -71,6 +75,8 @@ QUICK = Sizes(
     probed_runs=2_000_000,
     probes=3,
     output_bytes=300_000_000,
+    imported_lines=200_000,
+    imports=3,
 )
 
 

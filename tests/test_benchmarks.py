@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks import claims, commands, contention, passthrough, peers, planted, questions
+from benchmarks import claims, commands, contention, importing, passthrough, peers, planted, questions
 from benchmarks.__main__ import BENCHMARKS, about, main
 from benchmarks.measure import A_SECOND, MILLISECONDS, Benchmark, Figure, Line, Sizes, Skipped, beside, in_turn, within
 
@@ -35,6 +35,8 @@ TINY = Sizes(
     probed_runs=400,
     probes=1,
     output_bytes=3_000_000,
+    imported_lines=3_000,
+    imports=1,
 )
 
 
@@ -214,3 +216,14 @@ def test_a_disk_that_forgets_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     place = FileSystem("tmpfs", "/", "it is kept in memory")
     monkeypatch.setattr("benchmarks.__main__.file_system_of", lambda folder: place)
     assert "is no place for a ledger" in about(str(tmp_path))
+
+
+def test_a_hand_made_ledger_is_read_and_imported_beside_the_published_way(figures) -> None:
+    lines = figures(importing.hand_made)
+    assert [line.name.partition(" JSON lines ")[2].partition(",")[0] for line in lines] == [
+        "read and probed",
+        "read and probed",
+        "imported",
+        "imported again",
+    ]
+    assert all(isinstance(line, Figure) and line.ours > 0 and line.limit > 0 for line in lines)

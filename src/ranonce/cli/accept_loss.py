@@ -83,12 +83,13 @@ def _told(where: Where, loss: Loss, recovered: Recovered) -> Iterator[str]:
     yield f"The loss is accepted: epoch {recovered.epoch} of the ledger {where.ledger} begins."
     if recovered.aside is not None:
         yield f"The old file is now {recovered.aside}" + (
-            f"; {recovered.salvaged:,} windows could be read of it."
+            f"; windows that could be read of it: {recovered.salvaged:,}."
             if recovered.salvaged
             else "; nothing could be read of it."
         )
     put_back = sum(count for name, count in recovered.runs.items() if name in ("added", "advanced"))
-    yield f"Put back: {put_back:,} windows, {recovered.done:,} of them done. The journal has {recovered.facts:,} facts."
+    done, facts = f"{recovered.done:,}", f"{recovered.facts:,}"
+    yield f"Windows put back: {put_back:,}, of them done: {done}. Facts in the journal: {facts}."
     if recovered.bad:
         yield f"Could not be read: {recovered.bad:,}."
         yield from (f"  {bad}" for bad in recovered.first_bad)

@@ -135,7 +135,8 @@ def _parsed(line: bytes, number: int, offset: int) -> Iterator[Line | Bad]:
         try:
             value, after = _DECODER.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            torn = "it ends in the middle of a record" if error.pos >= end - 1 else f"it is not JSON: {error.msg}"
+            cut = error.pos >= end - 1 or error.msg.startswith("Unterminated string")
+            torn = "it ends in the middle of a record" if cut else f"it is not JSON: {error.msg}"
             yield Bad(torn if at == 0 else f"after a whole record: {torn}", number, offset + _bytes(text[:at]))
             return
         except (ValueError, RecursionError) as error:
