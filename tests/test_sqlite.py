@@ -17,6 +17,7 @@ import pytest
 
 from ranonce.errors import NotThisLedger, StoreUnavailable, UsageError
 from ranonce.lifecycle import Retention
+from ranonce.stores.base import Outline, joined
 from ranonce.stores.line import WaitingLine
 from ranonce.stores.sqlite import SqliteStore
 from ranonce.stores.sqlite_create import create, upgrade
@@ -336,3 +337,12 @@ def test_a_flipped_bit_in_an_index_is_found_by_the_deep_check(used):
     Path(used).write_bytes(data)
     assert SqliteStore(used).upkeep().problems(deep=False) == []
     assert "index" in " ".join(SqliteStore(used).upkeep().problems(deep=True))
+
+
+def test_parts_of_an_outline_that_are_evenly_spaced_stay_a_range():
+    def part(*starts):
+        return Outline(range(starts[0], starts[-1] + 1, 60), [], True, float(starts[-1]), float(starts[0]))
+
+    assert joined([part(0, 60, 120), part(180), part(240, 300)]).starts == range(0, 301, 60)
+    assert list(joined([part(0, 60, 120), part(240, 300)]).starts) == [0, 60, 120, 240, 300]
+    assert list(joined([]).starts) == []

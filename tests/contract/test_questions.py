@@ -110,3 +110,20 @@ def test_a_run_through_the_ledger_is_plain(kind):
     ledger.finish(claim(ledger), verdict())
     outline = kind.open().outline("job", START, START + DAY)
     assert (list(outline.starts), outline.notable) == ([START], [])
+
+
+def test_an_outline_of_years_is_one_outline(planted):
+    planted.run("2024-02-28")
+    planted.run("2024-02-29", attempt=2)
+    for day in (10, 11, 12):
+        planted.run(f"2025-11-{day}")
+    planted.run("2025-11-14")
+    outline = planted.store.outline("j", 0, START + 900 * DAY)
+    assert list(outline.starts) == [run.window_start for run in planted.store.runs("j", 0, START + 900 * DAY)]
+    assert (len(outline.notable), outline.in_turn) == (1, True)
+    assert outline.latest == START + 4 * DAY + 65
+    planted.run("2024-02-27", started="2025-11-13T00:00:00Z")
+    outline = planted.store.outline("j", 0, START + 900 * DAY)
+    assert not outline.in_turn
+    assert outline.latest == START + 4 * DAY + 65
+    assert outline.earliest == planted.store.runs("j", 0, START)[1].started_at

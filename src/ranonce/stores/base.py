@@ -80,13 +80,41 @@ class Outline(Record):
     `starts` are the starts of their windows, ascending, as a range where they are evenly spaced. `notable` are those
     of the runs that are more than done at the first attempt and in time. `in_turn`: no two of them worked at the same
     time, as far as their own records say (False: look closer). `latest` is the last instant at which one of them began
-    or ended.
+    or ended, `earliest` the first at which one began.
     """
 
     starts: Sequence[int]
     notable: list[int]
     in_turn: bool
     latest: float | None
+    earliest: float | None
+
+
+def joined(parts: list[Outline]) -> Outline:
+    """Return the outline of spans that follow each other."""
+    whole, *others = [part for part in parts if part.latest is not None] or [Outline(range(0), [], True, None, None)]
+    for part in others:
+        assert whole.latest is not None
+        assert whole.earliest is not None
+        assert part.latest is not None
+        assert part.earliest is not None
+        whole = Outline(
+            _one_after_the_other(whole.starts, part.starts),
+            whole.notable + part.notable,
+            whole.in_turn and part.in_turn and whole.latest <= part.earliest,
+            max(whole.latest, part.latest),
+            min(whole.earliest, part.earliest),
+        )
+    return whole
+
+
+def _one_after_the_other(first: Sequence[int], second: Sequence[int]) -> Sequence[int]:
+    """Return both in one: a range if both are, and evenly spaced throughout."""
+    if isinstance(first, range) and isinstance(second, range):
+        step = second[0] - first[-1]
+        if {first.step if len(first) > 1 else step, second.step if len(second) > 1 else step} == {step}:
+            return range(first[0], second[-1] + 1, step)
+    return [*first, *second]
 
 
 class Backlog(Record):

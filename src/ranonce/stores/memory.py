@@ -198,6 +198,7 @@ class MemoryStore:
             [run.window_start for run in runs if not _plain(run)],
             times == sorted(times),
             max(times, default=None),
+            min((run.started_at for run in runs), default=None),
         )
 
     def notable(self, job: str, since: int, until: int) -> list[Run]:

@@ -28,7 +28,7 @@ from ranonce.lifecycle import (
     at_the_write,
 )
 from ranonce.liveness import boot_clock, clock_domain, this_host
-from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, Tombstone
+from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, Tombstone, joined
 from ranonce.stores.line import WaitingLine
 from ranonce.stores.sqlite_file import APPLICATION_ID, FORMAT, LOST, SQL, private_file, quoted, translated
 from ranonce.stores.sqlite_rows import (
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 
     from ranonce.lifecycle import Decision
     from ranonce.stores.sqlite_upkeep import SqliteUpkeep
+
+#: How much time is outlined at once: 100,000 windows of a job that runs every minute.
+OUTLINE_SECONDS = 100_000 * 60
 
 # The first process to open the file after all others ended reads the whole WAL again: keep it short.
 CHECKPOINT_PAGES = 200
@@ -304,14 +307,23 @@ class SqliteStore:
         return [run_of(row) for row in self._all("runs_named", job, window)]
 
     def outline(self, job: str, since: int, until: int) -> Outline:
+        if until - since > OUTLINE_SECONDS:  # in parts, so that a million windows do not stand in memory as text
+            first, last = self._all("reach", *(job, since, until) * 2)[0]
+            if first is not None and last - first > OUTLINE_SECONDS:
+                starts = range(first, last + 1, OUTLINE_SECONDS)
+                return joined([self._outline(job, start, min(start + OUTLINE_SECONDS, last + 1)) for start in starts])
+        return self._outline(job, since, until)
+
+    def _outline(self, job: str, since: int, until: int) -> Outline:
         starts, notable, began, ended = self._all("outline", job, since, until)[0]
         if starts is None:
-            return Outline(range(0), [], True, None)
+            return Outline(range(0), [], True, None, None)
         # Instants are text of one width here, so they sort as they are: nothing needs to be parsed to compare them.
         begins, ends = began.split(","), ended.split(",")
         in_turn = all(map(operator.le, ends, begins[1:]))
         latest = max(begins[-1], ends[-1]) if in_turn else max(*begins, *ends)
-        return Outline(starts_of(starts), json.loads(f"[{notable or ''}]"), in_turn, read_instant(latest))
+        plain = json.loads(f"[{notable or ''}]")
+        return Outline(starts_of(starts), plain, in_turn, read_instant(latest), read_instant(min(begins)))
 
     def notable(self, job: str, since: int, until: int) -> list[Run]:
         return [run_of(row) for row in self._all("notable", job, since, until)]

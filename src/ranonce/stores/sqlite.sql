@@ -170,6 +170,13 @@ SELECT group_concat(window_start),
        group_concat(coalesce(finished_at, started_at))
 FROM runs WHERE job = ? AND window_start >= ? AND window_start < ?;
 
+-- name: reach
+-- From where to where a job has runs in a span.
+SELECT (SELECT window_start FROM runs WHERE job = ? AND window_start >= ? AND window_start < ?
+        ORDER BY window_start LIMIT 1),
+       (SELECT window_start FROM runs WHERE job = ? AND window_start >= ? AND window_start < ?
+        ORDER BY window_start DESC LIMIT 1);
+
 -- name: backlog
 -- How many older runs wait for somebody, by kind.
 SELECT status, status = 'failed' AND failures >= ? AND NOT granted, coalesce(resume_at > ?, 0), count(*),
