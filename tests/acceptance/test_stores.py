@@ -339,6 +339,18 @@ def test_evidence_removed_during_the_work_lets_nobody_in(world):
     assert working.ends().said() == (0, "done", None)
 
 
+@pytest.mark.parametrize("lost", [rolled_back, created_anew, created_anew_under_the_same_id, truncated])
+def test_init_finds_no_ledger_in_one_that_was_replaced(world, lost):
+    copied(world, "yesterday")
+    world.run()
+    lost(world)
+    before = world.store.read_bytes()
+    found = world.ranonce("init", "--accept-volatile")
+    assert found.exit == 78
+    assert "ranonce: " in found.sentence
+    assert world.store.read_bytes() == before
+
+
 # --- locked ---------------------------------------------------------------------------------------------------------
 
 

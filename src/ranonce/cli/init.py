@@ -9,7 +9,7 @@ from ranonce.cli.options import Command, Option
 from ranonce.config import find_config, load, state_folder, user_config
 from ranonce.errors import ConfigError, NotThisLedger
 from ranonce.filesystem import file_system_of
-from ranonce.ledger import known_ledger, remember_ledger
+from ranonce.ledger import OpenLedger, known_ledger, remember_ledger
 from ranonce.record import Record
 from ranonce.stores import open_store
 from ranonce.storeurl import MEMORY, sqlite_path
@@ -54,6 +54,10 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         _refuse_second(path, config.ledger, environ)
     states = state_folder(environ)
     ledger, created = _ledger(config.ledger, states, parsed.flag("accept-volatile"))
+    if (
+        not created
+    ):  # what this host's journal knows of it must be there: a copy of yesterday's is no ledger to go on with
+        OpenLedger.open(config.ledger.store, ledger, state_folder=states, reading=True).close()
     remember_ledger(states, config.ledger.store, ledger)
     problem = _write_config(path, config.ledger.store, ledger, environ)
     made = Made(config.ledger.store, ledger, created, None if problem else path)
