@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
+import sys
 import threading
 
 import pytest
@@ -140,6 +142,7 @@ def test_any_other_connection_is_refused_with_a_sentence(ledger, here, tmp_path)
         refused("and the ledger is", "BEGIN IMMEDIATE", path=other)
         refused("no file", "BEGIN IMMEDIATE", path=":memory:")
         refused("attached side", f"ATTACH '{other}' AS side", "BEGIN IMMEDIATE")
+        refused("may not write", "BEGIN", "PRAGMA query_only = ON")
         refused("wait for the disk", "PRAGMA synchronous = NORMAL", "BEGIN IMMEDIATE")
         with pytest.raises(UsageError, match="not a connection"):
             run.finish(connection="sqlite:///")
@@ -149,6 +152,110 @@ def test_any_other_connection_is_refused_with_a_sentence(ledger, here, tmp_path)
             with pytest.raises(UsageError, match="text_factory"):
                 run.finish(connection=connection)
     assert here.state() == ("done", 1)
+
+
+def test_another_outcome_in_the_same_transaction_is_refused_and_loses_no_claim(ledger, here, db):
+    with claim(ledger) as run:
+        db.execute("BEGIN IMMEDIATE")
+        run.finish("failed", "first", connection=db)
+        with pytest.raises(UsageError, match="failed in this transaction"):
+            run.finish(connection=db)
+        db.execute("ROLLBACK")
+        effect(db, run)
+        db.execute("COMMIT")
+    assert (effects(here), run.receipt.event) == (1, "done")
+
+
+def test_a_transaction_that_could_not_be_finished_in_keeps_no_outcome_from_being_recorded(ledger, here, db):
+    db.text_factory = bytes
+    with pytest.raises(UsageError, match="text_factory"), claim(ledger) as run:
+        effect(db, run)
+    assert not db.in_transaction
+    assert (effects(here), here.state(), run.receipt.event) == (0, ("failed", 1), "failed")
+
+
+def test_a_transaction_on_another_file_is_its_owners(ledger, here, tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "other.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UsageError, match="and the ledger is"), claim(ledger) as run:
+            run.finish(connection=other)
+        assert other.in_transaction
+    assert here.state() == ("failed", 1)
+
+
+def test_a_closed_connection_is_refused_with_a_sentence(ledger, here):
+    closed = sqlite3.connect(here.store)
+    closed.close()
+    with claim(ledger) as run, pytest.raises(UsageError, match="cannot be used here"):
+        run.finish(connection=closed)
+    assert here.state() == ("done", 1)
+
+
+def test_a_transaction_that_is_older_than_the_claim_is_refused_and_takes_nothing_away(ledger, here, db):
+    db.execute("BEGIN")
+    db.execute("SELECT * FROM effects").fetchall()
+    with claim(ledger) as run:
+        with pytest.raises(UsageError, match="BEGIN IMMEDIATE"):
+            run.finish(connection=db)
+        db.execute("ROLLBACK")
+        run.check()
+    assert run.receipt.event == "done"
+
+
+@pytest.mark.parametrize("kind", ["TABLE events (day TEXT)", "VIEW Runs AS SELECT 1"])
+def test_a_temporary_table_in_front_of_one_of_the_ledgers_is_refused(ledger, here, db, kind):
+    db.execute(f"CREATE TEMP {kind}")
+    with claim(ledger) as run:
+        db.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UsageError, match=r"temporary table (events|Runs)"):
+            run.finish(connection=db)
+        db.execute("ROLLBACK")
+    assert here.state() == ("done", 1)
+
+
+def test_another_hard_link_to_the_file_has_another_wal_and_is_refused(ledger, here):
+    other = here.store.parent / "other.db"
+    with claim(ledger) as run:
+        os.link(here.store, other)
+        with contextlib.closing(sqlite3.connect(other, isolation_level=None)) as linked:
+            linked.execute("BEGIN IMMEDIATE")
+            with pytest.raises(UsageError, match="and the ledger is"):
+                run.finish(connection=linked)
+    assert here.state() == ("done", 1)
+    assert here.sql("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_symbolic_link_to_the_ledger_is_the_ledger(ledger, here, tmp_path):
+    link = tmp_path / "link.db"
+    link.symlink_to(here.store)
+    with contextlib.closing(sqlite3.connect(link, isolation_level=None)) as linked, claim(ledger) as run:
+        effect(linked, run)
+        linked.execute("COMMIT")
+    assert (effects(here), run.receipt.event) == (1, "done")
+
+
+def test_a_connection_that_makes_other_values_of_what_it_reads_is_refused(ledger, here, monkeypatch):
+    monkeypatch.setitem(sqlite3.converters, "TEXT", lambda found: found)
+    how = {"isolation_level": None, "detect_types": sqlite3.PARSE_DECLTYPES}
+    with contextlib.closing(sqlite3.connect(here.store, **how)) as own, claim(ledger) as run:
+        own.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UsageError, match="detect_types"):
+            run.finish(connection=own)
+        own.execute("ROLLBACK")
+    assert here.state() == ("done", 1)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has no autocommit attribute before Python 3.12")
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_a_transaction_that_was_left_open_is_rolled_back_whoever_begins_it(ledger, here, autocommit):
+    with contextlib.closing(sqlite3.connect(here.store, autocommit=autocommit, timeout=5)) as own:
+        with claim(ledger) as run:
+            if autocommit:
+                own.execute("BEGIN IMMEDIATE")
+            own.execute("INSERT INTO effects VALUES ('left open')")
+            run.finish(connection=own)
+        own.commit()
+    assert (effects(here), here.state(), run.receipt.event) == (0, ("failed", 1), "failed")
 
 
 def test_another_threads_connection_is_refused(ledger, here, db):

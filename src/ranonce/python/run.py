@@ -30,6 +30,7 @@ from ranonce.python.inside import Inside
 from ranonce.python.verdict import Judged, judge, plain
 from ranonce.record import Record
 from ranonce.settings import text as checked_text
+from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import shown, to_datetime
 
 TYPE_CHECKING = False
@@ -92,6 +93,7 @@ class Run:
         self._pid = os.getpid()
         self._ended: Ended | None = None
         self._inside: Inside | None = None
+        self._tried: Inside | None = None  # with the connection that the job tried last, whatever became of it
         self._began = time.time()
         self._holder = Holder(connections, claim, terms.spec.overlap, on_lost)
         self._heartbeat = won.heartbeat(
@@ -169,9 +171,9 @@ class Run:
             if ended.error is not None:
                 raise ended.error
             return
-        inside = Inside(judged, connection)
+        inside = self._tried = Inside(judged, connection)
         with self._connections.lend() as ledger:
-            refusal = inside.write(ledger, self._won.claim)
+            refusal = inside.write(ledger, self._won.claim, self._inside)
         if refusal is not None:
             raise self._holder.lose(refusal.sentence)
         if inside.wrote:  # else it is in this very transaction already
@@ -207,18 +209,22 @@ class Run:
             raise ended.error
 
     def _leave(self) -> None:
-        """Take back a transaction of the caller's that should be committed and is still open: half of it is nothing.
+        """Take back a transaction of the caller's that the run was to be finished in and that is still open: half of it
+        is nothing, and while it is open no outcome can be recorded.
 
         In the thread that it belongs to. Where the ledger cannot be asked, nothing is done to it.
         """
-        if self._inside is None or os.getpid() != self._pid:
+        if self._tried is None or os.getpid() != self._pid:
             return
         try:
             if self._is_committed():
                 return
         except RanonceError:
             return
-        self._inside.roll_back()
+        path = sqlite_path(self._terms.store_url)
+        for tried in (self._inside, self._tried):
+            if tried is not None and path is not None:
+                tried.roll_back(path)
 
     def _end(self, error: BaseException | None, *, signum: int | None = None) -> Ended:
         """Record what the end of the job's code means, if nothing is recorded yet. Raises nothing: it is all in the

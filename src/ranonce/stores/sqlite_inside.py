@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 FULL = 2  # of PRAGMA synchronous: a commit waits for the disk
+#: Tables that a finished run is read from and written to.
+TABLES = frozenset({"events", "gates", "jobs", "leases", "runs", "schedules", "tombstones"})
 _BEGIN = "Begin it with BEGIN IMMEDIATE, on a connection to the ledger's own file, and commit it afterwards."
 
 
@@ -47,10 +49,18 @@ class InsideStore(SqliteStore):
         self.__dict__.update(store.__dict__)
         self._schedules = {}
         self._db = CallersConnection(connection)  # type: ignore[assignment]  # all of it that is used here
+        self._take_the_write_lock()
 
     def transaction(self) -> _Savepoint:  # type: ignore[override]
         """Return a savepoint of the caller's transaction: released after its block, rolled back if abandoned."""
         return _Savepoint(self)
+
+    def _take_the_write_lock(self) -> None:
+        """Make sure that the transaction sees the present: one that read before the claim would find no claim."""
+        try:
+            self._db.execute("DELETE FROM main.leases WHERE 0")
+        except sqlite3.Error as error:
+            raise _said(error, self.path) from error
 
     def _begin_reading(self) -> None:
         """Read in the caller's transaction."""
@@ -89,6 +99,8 @@ class _Savepoint:
 def _said(error: sqlite3.Error, path: str) -> Exception:
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY_SNAPSHOT:
         return UsageError("the transaction has read before it wrote, and another was faster.", _BEGIN)
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+        return UsageError("the connection may not write.", _BEGIN)
     return translated(error, path)
 
 
@@ -96,16 +108,17 @@ def _usable(store: SqliteStore, connection: sqlite3.Connection) -> None:
     """Raise UsageError for anything but an open transaction on the ledger's own file that will be durable."""
     if not isinstance(connection, sqlite3.Connection):
         raise UsageError(f"{type(connection).__name__!r} is not a connection of sqlite3.", _BEGIN)
-    if not connection.in_transaction:
-        raise UsageError("the connection is not in a transaction, so nothing could be finished with it.", _BEGIN)
-    if connection.text_factory is not str:
-        raise UsageError("the connection has a text_factory of its own.", "Use one that returns text as str.")
     ask = CallersConnection(connection).execute
     try:
+        if not connection.in_transaction:
+            raise UsageError("the connection is not in a transaction, so nothing could be finished with it.", _BEGIN)
+        if connection.text_factory is not str:
+            raise UsageError("the connection has a text_factory of its own.", "Use one that returns text as str.")
         files = {name: path for _, name, path in ask("PRAGMA database_list").fetchall() if name != "temp"}
+        temporary = {name for (name,) in ask("SELECT name FROM temp.sqlite_master WHERE type IN ('table', 'view')")}
         durable = ask("PRAGMA synchronous").fetchone()[0] >= FULL
     except sqlite3.ProgrammingError as error:  # closed, or another thread's
-        raise UsageError(f"the connection cannot be used here: {error}.", _BEGIN) from error
+        raise UsageError(f"the connection cannot be used here: {str(error).rstrip('.')}.", _BEGIN) from error
     except sqlite3.Error as error:
         raise StoreUnavailable(f"the connection cannot be used: {error}.", "Nothing was recorded.") from error
     if not _same(files["main"], store.path):
@@ -113,15 +126,36 @@ def _usable(store: SqliteStore, connection: sqlite3.Connection) -> None:
             f"the connection is to {files['main'] or 'no file'!r}, and the ledger is {store.path!r}.",
             "One transaction has one file: keep the effect's tables in the ledger's file.",
         )
+    if shadows := sorted(name for name in temporary if name.lower() in TABLES):
+        raise UsageError(
+            f"the connection has a temporary table {', '.join(shadows)}, which hides the ledger's own.",
+            "Give it another name.",
+        )
     if len(files) > 1:
         attached = ", ".join(sorted(files.keys() - {"main"}))
         raise UsageError(f"the connection has attached {attached}.", "A transaction over two files is not atomic.")
     if not durable:
         raise UsageError("the connection does not wait for the disk.", "Set PRAGMA synchronous = FULL before BEGIN.")
+    if not _reads_as_written(connection):
+        raise UsageError(
+            "the connection makes other values of what it reads (detect_types).",
+            "Use one that has no converter for TEXT, INTEGER or REAL.",
+        )
+
+
+def _reads_as_written(connection: sqlite3.Connection) -> bool:
+    try:
+        found = CallersConnection(connection).execute("SELECT job, version, late_after FROM main.jobs LIMIT 1")
+        return all([type(value) for value in row] == [str, int, float] for row in found.fetchall())
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"the connection cannot be used: {error}.", "Nothing was recorded.") from error
+    except Exception:  # noqa: BLE001 - whatever a converter of the caller's raises
+        return False
 
 
 def _same(path: str, other: str) -> bool:
+    """Whether two names are one database. Another hard link to the file would have a write-ahead log of its own."""
     try:
-        return bool(path) and os.path.samefile(path, other)
+        return bool(path) and os.path.samefile(path, other) and os.path.samefile(path + "-wal", other + "-wal")
     except OSError:
         return False
