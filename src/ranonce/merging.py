@@ -68,8 +68,7 @@ def merge(told: Told, known: Run | None, known_events: Sequence[Event], *, live:
         return _completed(told, known_events)
     if not _further(run, known):
         return Merged(SAME if run.status == known.status == DONE else KEPT)
-    own = (run.owner, run.attempt) == (known.owner, known.attempt)
-    if live and not own:
+    if live and not _is_verdict(told, run, known):
         return Merged(BUSY)
     return _continued(told, run, known, known_events) or Merged(KEPT)
 
@@ -91,6 +90,13 @@ def _further(run: Run, known: Run) -> bool:
     if known.status == DONE and run.status != DONE:
         return False
     return _rank(run) > _rank(known)
+
+
+def _is_verdict(told: Told, run: Run, known: Run) -> bool:
+    """Whether what is told is the verdict on the very attempt that is known to work. That it crashed is none: whoever
+    wrote it down knew only that it had begun."""
+    crashed = any(event.event == "expired" and event.attempt == known.attempt for event in told.events)
+    return (run.owner, run.attempt) == (known.owner, known.attempt) and not crashed
 
 
 def _rank(run: Run) -> tuple[int, bool, int, bool]:

@@ -169,6 +169,19 @@ def test_the_verdict_on_the_very_attempt_is_taken(ledger):
     assert story(ledger) == [("start", 1), ("done", 1)]
 
 
+@pytest.mark.parametrize("unfinished", ["held", "failed"])
+def test_a_crash_that_is_only_supposed_leaves_an_attempt_that_lives_alone(ledger, unfinished):
+    held = claim(ledger)
+    start = next(iter(ledger.store.events("job", START, START + 1)))
+    crash = tuple(start.replace(event=event, reason="crashed", data={}) for event in ("expired", unfinished))
+    run = ledger.store.runs("job", START, START + 1)[0]
+    run = run.replace(status=unfinished, failures=1, finished_at=start.at, reason="crashed")
+    taken = take(ledger, Told(run, (start, *crash)), lives=somebody)
+    assert (dict(taken.counts), taken.left) == ({"busy": 1}, ((held.key, "busy"),))
+    assert ledger.finish(held, verdict()) is None
+    assert story(ledger) == [("start", 1), ("done", 1)]
+
+
 def test_a_crash_that_another_ledger_has_done_is_done(ledger):
     claim(ledger)
     take(ledger, told(*DONE))
