@@ -28,6 +28,29 @@ def raising(error):
     return function
 
 
+class Sullen(Exception):
+    """Raises whatever it is asked."""
+
+    def __getattribute__(self, name):
+        raise RuntimeError(f"no {name}")
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    def __eq__(self, other):
+        raise RuntimeError("no equal")
+
+    __hash__ = None
+
+
+class Annotated(Exception):
+    """Its text can be told, its traceback cannot."""
+
+    @property
+    def __traceback__(self):
+        raise RuntimeError("no traceback")
+
+
 def test_a_window_is_worked_on_once(here):
     seen = []
     work = daily(seen.append)
@@ -131,6 +154,10 @@ def test_what_an_earlier_window_raises_does_not_keep_the_next_from_its_work(here
         (3, "failed", "exit 3"),
         (75, "stopped", "exit 75"),
         ("no rows", "failed", "no rows"),
+        (False, "done", None),
+        (0.0, "failed", "0.0"),  # to an interpreter that is text, and status 1
+        (256, "failed", "exit 256"),  # to the system that is 0
+        (2**70, "failed", f"exit {2**70}"),
     ],
 )
 def test_sys_exit_ends_a_job_as_it_ends_a_script(here, code, state, reason):
@@ -151,6 +178,35 @@ def test_what_is_no_exception_has_its_verdict_too(here, error, state, reason):
     with pytest.raises(error):
         daily(raising(error()))(now=NOON)
     assert here.sql("SELECT status, reason FROM runs") == [(state, reason)]
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (Sullen, "Sullen"),
+        (lambda: Annotated("bad row 7"), "Annotated: bad row 7"),
+        (lambda: SystemExit(Sullen()), "SystemExit"),
+    ],
+)
+def test_an_exception_that_cannot_be_looked_at_is_a_failure_all_the_same(here, raised, reason):
+    try:
+        daily(raising(raised()))(now=NOON)
+    except BaseException as error:  # noqa: BLE001 - whichever Python makes of it
+        del error
+    else:
+        pytest.fail("nothing was raised")
+    ((status, said),) = here.sql("SELECT status, reason FROM runs")
+    assert status == "failed"
+    assert reason in said
+
+
+def test_a_return_value_that_cannot_be_looked_at_is_none_of_our_business(here):
+    assert daily(lambda run: Sullen())(now=NOON).event == "done"
+
+
+def test_a_look_after_a_crash_that_raises_something_unspeakable_holds_the_run(programs, here):
+    programs.run(CRASH)
+    assert daily(nothing, reconcile=raising(Sullen()))(now=NOON).event == "held"
 
 
 def test_a_time_without_a_zone_is_refused(here):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 
 from ranonce.errors import StoreUnavailable
-from ranonce.python.job import Own, called, receipt_of
+from ranonce.python.job import Own, called, is_awaitable, receipt_of
 from ranonce.python.verdict import TimeLimit
 
 TYPE_CHECKING = False
@@ -61,7 +60,7 @@ async def ends_of(
 
 async def _called(step: Own) -> tuple[BaseException | None, object]:
     error, given = called(step)
-    if error is not None or not inspect.isawaitable(given):
+    if error is not None or not is_awaitable(given):
         return error, given
     limit = step.run._terms.spec.timeout
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import types
 from functools import partial
 from typing import Generic, TypeVar, cast
 
@@ -18,15 +19,15 @@ from ranonce.names import check_job_name
 from ranonce.python.answers import Stop
 from ranonce.python.calling import Place, asked, claim, job_settings, not_run, plan
 from ranonce.python.run import Ended, Run
-from ranonce.python.verdict import TimeLimit
+from ranonce.python.verdict import TimeLimit, told
 from ranonce.record import Record
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
     from os import PathLike
-    from typing import Any, Literal, NoReturn, Protocol, TypeAlias, Unpack, overload
+    from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeGuard, Unpack, overload
 
     from ranonce.invocation import Asked
     from ranonce.python.calling import Input, Instant, Plan, Settings
@@ -202,12 +203,12 @@ class Job(Generic[R]):
                 did, why = (yield run._look), "the command does not know"
             else:
                 error, did = yield Own(self._reconcile, run)
-                why = "nobody knows" if error is None else f"{type(error).__name__}: {error}"
+                why = "nobody knows" if error is None else told(error)
             ended: Ended | None = yield partial(run._looked, did, why)
             if ended is not None:
                 return ended
         error, given = yield Own(self.function, run)
-        if error is None and (inspect.isawaitable(given) or inspect.isgenerator(given)):
+        if error is None and (is_awaitable(given) or issubclass(type(given), types.GeneratorType)):
             error = TypeError(f"the function returned a {type(given).__name__} that nobody has run")
         run._leave()
         signum = call.signum()
@@ -240,6 +241,14 @@ def drive(
     finally:
         if opened is None:
             connections.close()
+
+
+def is_awaitable(given: object) -> TypeGuard[Awaitable[object]]:
+    """Whether something has to be awaited. What cannot be asked has not: its class is the job's own."""
+    try:
+        return inspect.isawaitable(given)
+    except Exception:  # noqa: BLE001
+        return False
 
 
 def called(step: Own) -> tuple[BaseException | None, object]:
@@ -279,15 +288,15 @@ def job(
     check_job_name(name)
     if on_lost not in ("raise", "exit"):
         raise UsageError(f"on_lost={shown(on_lost)} is not a choice.", "It is raise or exit.")
-    told = job_settings(name, settings)
+    given = job_settings(name, settings)
     if reconcile is not None:
-        told |= {"on_crash": "reconcile", "reconcile": _A_FUNCTION}
+        given |= {"on_crash": "reconcile", "reconcile": _A_FUNCTION}
 
     def make(function: Callable[[Run], object]) -> Job[Any]:
         if not callable(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise UsageError(f"{shown(function)} is not a function that does its work when it is called.", "")
         if inspect.iscoroutinefunction(reconcile) and not inspect.iscoroutinefunction(function):
             raise UsageError(f"reconcile={shown(reconcile)} is async, and the job is not.", "Make both alike.")
-        return Job(name, function, told, on_lost, reconcile)
+        return Job(name, function, given, on_lost, reconcile)
 
     return cast("Decorator", make)

@@ -21,7 +21,7 @@ from ranonce.process import STOP_SIGNALS, die_by, hold_standard_streams
 from ranonce.python.answers import Stop
 from ranonce.python.calling import Place
 from ranonce.python.job import Call, called, drive
-from ranonce.python.verdict import TimeLimit, of_the_job
+from ranonce.python.verdict import TimeLimit, ended_well, exit_text, of_the_job
 from ranonce.receipts import Receipt, Receipts, say
 
 TYPE_CHECKING = False
@@ -124,19 +124,15 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
 def _as_exit(ended: Ended) -> Result:
     """A run that was recorded as done, and then raised, is no success of the program."""
     result = ended.result
-    if ended.error is not None and result.exit == EX_DONE and not _is_well(ended.error):
+    if ended.error is not None and result.exit == EX_DONE and not ended_well(ended.error):
         return result.replace(exit=1)
     return result
 
 
-def _is_well(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code in (None, 0)
-
-
 def _show(error: BaseException | None) -> None:
     """Print what an interpreter prints of what ends a program: a traceback, or the text of `sys.exit("text")`."""
-    if isinstance(error, SystemExit) and not (error.code is None or isinstance(error.code, int)):
-        say(str(error.code))
+    if isinstance(error, SystemExit) and (text := exit_text(error)) is not None:
+        say(text)
     elif isinstance(error, Exception) and not isinstance(error, (RanonceError, Stop)):
         sys.excepthook(type(error), error.with_traceback(of_the_job(error)), error.__traceback__)
 

@@ -41,8 +41,17 @@ def judge(error: BaseException | None, spec: JobSpec, *, signum: int | None = No
     why its claim is lost.
 
     `sys.exit()` and `sys.exit(0)` end a job well, as they end a script; another status fails, or stops if the job
-    declares it (`stop_exit_codes`). A cancelled task and a closed generator are stopped.
+    declares it (`stop_exit_codes`). A cancelled task and a closed generator are stopped. What cannot even be looked at
+    (its class may do anything then) has failed.
     """
+    try:
+        return _judged(error, spec, signum, lost)
+    except Exception as trouble:  # noqa: BLE001 - the job's own classes, and whatever they raise
+        said = f"{type(error).__name__}, which cannot be looked at ({type(trouble).__name__})"
+        return Judged(Verdict(FAILED, time.time(), plain(said)), 1)
+
+
+def _judged(error: BaseException | None, spec: JobSpec, signum: int | None, lost: str | None) -> Judged:
     now = time.time()
 
     def verdict(outcome: str, reason: str | None = None, code: int | None = None) -> Verdict:
@@ -58,7 +67,7 @@ def judge(error: BaseException | None, spec: JobSpec, *, signum: int | None = No
         signum = int(signal.SIGINT)
     if signum is not None:
         return Judged(verdict(STOPPED, "signal").replace(data={"signal": signum}), 128 + signum, signum)
-    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+    if error is None or ended_well(error):
         return Judged(verdict(DONE), EX_DONE)
     if isinstance(error, SystemExit):
         return _exit(error, spec, verdict(FAILED))
@@ -66,9 +75,40 @@ def judge(error: BaseException | None, spec: JobSpec, *, signum: int | None = No
         return Judged(verdict(FAILED, "timeout"), EX_TIME_LIMIT)
     if isinstance(error, GeneratorExit) or _is_cancelled(error):
         return Judged(verdict(STOPPED, "cancelled"), EX_STOPPED)
-    said = traceback.format_exception_only(type(error), error)[-1].strip()
-    trace = traceback.format_exception(type(error), error, of_the_job(error)) if spec.keep_output else []
-    return Judged(verdict(FAILED, plain(said)).replace(output=_bounded("".join(trace)) or None), 1)
+    failed = verdict(FAILED, told(error))
+    return Judged(failed.replace(output=_trace(error)) if spec.keep_output else failed, 1)
+
+
+def told(error: BaseException) -> str:
+    """Say what was raised, in one line that can be recorded."""
+    try:
+        said = traceback.format_exception_only(type(error), error)[-1].strip()
+    except Exception:  # noqa: BLE001 - its notes, say, are made by a property of its own
+        said = type(error).__name__
+    return plain(said)
+
+
+def _trace(error: BaseException) -> bytes | None:
+    try:
+        lines = traceback.format_exception(type(error), error, of_the_job(error))
+    except Exception as trouble:  # noqa: BLE001 - the same; or it is deeper than the interpreter can tell
+        lines = [f"[the traceback cannot be told: {type(trouble).__name__}]"]
+    return _bounded("".join(lines)) or None
+
+
+def ended_well(error: BaseException) -> bool:
+    """Whether an exception is no failure of a script: `sys.exit()` and `sys.exit(0)`. Any other 0 is text, status 1."""
+    return isinstance(error, SystemExit) and (error.code is None or (isinstance(error.code, int) and error.code == 0))
+
+
+def exit_text(left: SystemExit) -> str | None:
+    """Return what an interpreter prints of `sys.exit("text")`; None for a status."""
+    if left.code is None or isinstance(left.code, int):
+        return None
+    try:
+        return str(left.code)
+    except Exception:  # noqa: BLE001 - the text is the job's own class's
+        return type(left.code).__name__
 
 
 def _is_cancelled(error: BaseException) -> bool:
@@ -79,9 +119,12 @@ def _is_cancelled(error: BaseException) -> bool:
 
 def _exit(left: SystemExit, spec: JobSpec, failed: Verdict) -> Judged:
     """`sys.exit(5)` is a status; `sys.exit("text")` says why, and is status 1."""
-    if not isinstance(left.code, int):
-        return Judged(failed.replace(reason=plain(str(left.code)), exit=1), 1)
+    text = exit_text(left)
+    if text is not None or not isinstance(left.code, int):
+        return Judged(failed.replace(reason=plain(text or ""), exit=1), 1)
     code = left.code & 0xFF  # as the system sees it
+    if code == 0:  # a count of errors, perhaps: no success, whatever the system would make of it
+        return Judged(failed.replace(reason=plain(f"exit {left.code}"), exit=1), 1)
     if code in spec.stop_exit_codes:
         return Judged(failed.replace(outcome=STOPPED, reason=f"exit {code}", exit=code), EX_STOPPED)
     return Judged(failed.replace(reason=f"exit {code}", exit=code), passed_on(code))
