@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from ranonce.exchange import lines
 from ranonce.exchange.lines import Bad, Block, Line, blocks
+from ranonce.exchange.lookup import Lookup
+from ranonce.lifecycle import ScheduleVersion
+from ranonce.timefmt import format_instant, parse_instant
 
 ONE = b'{"event":"start","window":"2026-11-07T02","ts":"2026-11-07T02:00:03Z"}'
 TWO = b'{"event":"done","window":"2026-11-07T02","ts":"2026-11-07T02:01:03Z"}'
@@ -155,3 +158,43 @@ def test_columns_say_what_parsing_says_or_nothing(pieces):
         assert [tuple(each) for each in told] == [NAMES] * len(told)
         assert found == [[each[name] for each in told] for name in NAMES]
         assert re.fullmatch(rb'(?:\{"event": ?"[^"\\]*", ?"window": ?"[^"\\]*", ?"ts": ?"[^"\\]*"\}\n)+', data)
+
+
+# --- many keys at once ---
+
+
+def lookup():
+    versions = (ScheduleVersion(1, "hour", "UTC", "debian", 0, None, 0.0),)
+    return Lookup(versions, parse_instant("2026-11-09T12:30:00Z"))
+
+
+def hours(first, count):
+    return [format_instant(first + n * 3600, precision="min")[:13] for n in range(count)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 40), st.integers(1, 3)), max_size=12))
+def test_keys_are_found_together_as_they_are_one_by_one(rows):
+    begin = int(parse_instant("2026-10-25T00:00:00Z"))
+    texts = [key for at, count, times in rows for key in hours(begin + at * 3600, count) for _ in range(times)]
+    alone = [lookup()(text) for text in texts]
+    together = lookup().all_starts(texts)
+    if any(isinstance(place, str) for place in alone):
+        assert together is None
+    else:
+        assert together == [place.window.start for place in alone]
+
+
+@pytest.mark.parametrize(
+    "odd", ["2026-11-09T24", "2026-11-9T02", "2026-11-09T2", "2026-11-09", "2026-11-09T13", "x", ""]
+)
+def test_a_row_with_a_key_that_names_no_window_is_no_row(odd):
+    row = hours(int(parse_instant("2026-11-09T00:00:00Z")), 12)
+    for at in (0, 5, 11):
+        texts = [*row[:at], odd, *row[at + 1 :]]
+        assert lookup().all_starts(texts) is None
+
+
+def test_keys_in_no_order_are_found_too():
+    begin = int(parse_instant("2026-01-01T00:00:00Z"))
+    texts = sorted(hours(begin, 5000), key=lambda text: text[::-1])
+    assert sorted(lookup().all_starts(texts)) == [begin + n * 3600 for n in range(5000)]

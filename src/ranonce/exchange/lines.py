@@ -26,6 +26,7 @@ BLOCK_BYTES = 256 * 1024
 LONGEST_LINE = 1 << 20
 PRINTABLE = bytes(range(0x20, 0x7F))
 _SEPARATORS = (b"\x1d", b"\x1e", b"\x1f", b"\x1c", b"\x01", b"\x02", b"\x03", b"\x04")
+_ONE_SEPARATOR = bytes.maketrans(b"".join(_SEPARATORS), _SEPARATORS[0] * len(_SEPARATORS))
 
 
 class Bad(Record):
@@ -186,7 +187,5 @@ def _columns(data: bytes, names: tuple[str, ...]) -> list[list[str]] | None:
     order = (b"".join(marks) + _SEPARATORS[0]) * count
     if values.translate(None, PRINTABLE) != order[:-1]:
         return None
-    for mark in marks:
-        values = values.replace(mark, _SEPARATORS[0])
-    cells = values.decode("ascii").split(_SEPARATORS[0].decode())
+    cells = values.translate(_ONE_SEPARATOR).decode("ascii").split(_SEPARATORS[0].decode())
     return [cells[at :: len(names)] for at in range(len(names))]

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 DAYS_AHEAD = 90
 #: So many are remembered.
 REMEMBERED = 50_000
+#: Windows that follow each other are looked for in rows of so many at least, and after so many vain attempts no more.
+LEAST_ROW = 8
+ROWS_TRIED = 20
 HOUR = 3600
 HOURS = tuple(f"T{hour:02}" for hour in range(24))
 
@@ -49,6 +52,9 @@ class Lookup:
         self.starts: dict[str, int] = {}
         self._places: dict[str, Place | str] = {}
         self._step = 0
+        self._keys: list[str] = []  # of windows that follow each other, from `_begin` on
+        self._begin = 0
+        self._rows = ROWS_TRIED  # while this is left, it is worth while to look for windows in a row
         if len(self.versions) == 1 and (self.versions[0].tz, self.versions[0].valid_from) == ("UTC", None):
             self._step = {"hour": HOUR, "day": DAY}.get(schedule_of(self.versions[0]).every, 0)
 
@@ -70,6 +76,15 @@ class Lookup:
 
     def all_starts(self, texts: list[str]) -> list[int] | None:
         """Return the starts of windows, or None where one of the texts names none."""
+        if self._step and self._rows > 0 and texts:
+            each = list(dict.fromkeys(texts)) if texts[:1] == texts[1:2] else texts  # a start, and its verdict
+            if (row := self._in_a_row(each)) is not None:
+                return row if each is texts else list(map(dict(zip(each, row, strict=True)).__getitem__, texts))
+            if len(texts) >= LEAST_ROW:
+                middle = len(texts) // 2
+                first = self.all_starts(texts[:middle])
+                second = None if first is None else self.all_starts(texts[middle:])
+                return None if first is None or second is None else first + second
         found: list[int | None] = list(map(self.starts.get, texts)) if self._step else [None] * len(texts)
         while None in found:
             at = found.index(None)
@@ -80,6 +95,32 @@ class Lookup:
                 return self._one_by_one(texts)
             found[at:] = map(self.starts.get, texts[at:])  # those after it were found with it
         return found  # type: ignore[return-value]
+
+    def _in_a_row(self, texts: list[str]) -> list[int] | None:
+        """Return the starts of windows that follow each other, as they do in most ledgers, or None where these do not:
+        to compare two lists costs a fraction of looking each text up."""
+        text, step = texts[0], self._step
+        try:
+            day = date.fromisoformat(text[:10]).toordinal() - ORDINAL_OF_1970
+            start = day * DAY + (int(text[11:13]) * HOUR if step == HOUR else 0)
+        except ValueError:
+            return None
+        begin, end = start // step - self._begin // step, start // step - self._begin // step + len(texts)
+        if not 0 <= begin < end <= len(self._keys):
+            self._find_keys(day)
+            self._rows -= 1
+            begin, end = (start - self._begin) // step, (start - self._begin) // step + len(texts)
+        if start + (len(texts) - 1) * step > self.now or self._keys[begin:end] != texts:
+            return None
+        self._rows += 1
+        return list(range(start, start + len(texts) * step, step))
+
+    def _find_keys(self, day: int) -> None:
+        """Print the keys of this day's windows, and of those after it."""
+        days = range(day, min(day + DAYS_AHEAD, date.max.toordinal() - ORDINAL_OF_1970))
+        dates = [date.fromordinal(each + ORDINAL_OF_1970).isoformat() for each in days]
+        self._keys = dates if self._step == DAY else [key + hour for key in dates for hour in HOURS]
+        self._begin = day * DAY
 
     def _one_by_one(self, texts: list[str]) -> list[int] | None:
         starts = []
