@@ -64,7 +64,7 @@ def merge(told: Told, known: Run | None, known_events: Sequence[Event], *, live:
         return Merged(PRUNED) if pruned and known is None else _loose(told, known_events)
     if known is None:
         return Merged(PRUNED) if pruned else Merged(ADDED, run, told.events)
-    if run == known:
+    if run == known or (known.status == DONE and _brought_before(told, known_events)):
         return _completed(told, known_events)
     if not _further(run, known):
         return Merged(SAME if run.status == known.status == DONE else KEPT)
@@ -122,18 +122,49 @@ def _identity(event: Event) -> tuple[object, ...]:
     return (event.key, round(event.at, 3), event.event, event.attempt, event.generation, event.owner, event.reason)
 
 
+def _completion(told: Told) -> Event | None:
+    """Return how the run that is told came to be done: a verdict, or a person's word where there was none."""
+    if told.run is None or told.run.status != DONE:
+        return None
+    for event in reversed(told.events):
+        if event.event == DONE:
+            return event
+    for event in reversed(told.events):
+        if event.event == "released" and event.data.get("as") == "done":
+            return event.replace(event=DONE, reason=f"released as done: {event.reason}")
+    return None
+
+
 def _as_next_attempt(told: Told, known: Run) -> tuple[Event, ...]:
-    """Return the end of another story as the attempt after those that are known; nothing for one that was not done."""
-    done = next((event for event in reversed(told.events) if event.event == DONE), None)
-    if done is None or told.run is None or told.run.status != DONE:
+    """Return the end of another story as the attempt after those that are known; nothing for one that was not done.
+
+    The completion says which attempt it was there, so that it is known again when it is told again.
+    """
+    done = _completion(told)
+    if done is None:
         return ()
     after = {"attempt": known.attempt + 1, "generation": known.generation, "seq": None}
     began = next((event for event in told.events if (event.event, event.attempt) == ("start", done.attempt)), done)
-    start = began.replace(event="start", reason="imported", output=None, **after)
+    start = began.replace(event="start", reason="imported", output=None, owner=done.owner, **after)
     crashed: tuple[Event, ...] = ()
     if known.status == RUNNING:
         crashed = (start.replace(event="expired", attempt=known.attempt, owner=known.owner),)
-    return (*crashed, start.replace(owner=done.owner), done.replace(**after))
+    return (*crashed, start, done.replace(data={**done.data, "told_as": _numbers(done)}, **after))
+
+
+def _brought_before(told: Told, known_events: Sequence[Event]) -> bool:
+    """Whether the completion that is told stands here already, under its own number or as an attempt after others."""
+    done = _completion(told)
+    return done is not None and any(
+        event.event == DONE
+        and (round(event.at, 3), event.owner) == (round(done.at, 3), done.owner)
+        and _numbers(done) in (_numbers(event), event.data.get("told_as"))
+        for event in known_events
+    )
+
+
+def _numbers(event: Event) -> dict[str, int]:
+    return {"attempt": event.attempt, "generation": event.generation}
 
 
 def folded(events: Iterable[Event]) -> Story:

@@ -126,6 +126,45 @@ def test_what_is_not_done_here_is_done_when_another_ledger_has_it_done(ledger, o
     assert whole(ledger)
 
 
+@pytest.mark.parametrize("done_here", [True, False])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"later": ()},
+        {"later": (("start", 4), ("failed", 4), ("start", 5), ("done", 5))},
+        {"later": (("rerun", 4), ("start", 4), ("done", 4)), "generation": 2},
+    ],
+)
+def test_another_story_of_a_done_window_is_evidence_once_however_often_it_is_told(ledger, more, done_here):
+    ledger.finish(claim(ledger), verdict("done" if done_here else "failed"))
+    first = (*FAILED, ("start", 2), ("failed", 2), ("start", 3), ("done", 3))
+    other = told(*first)
+    later = [told(*first, *more["later"]).events[len(first) + at] for at in range(len(more["later"]))]
+    later = [event.replace(generation=more.get("generation", 1)) for event in later]
+    state = folded((*other.events, *later))
+    run = other.run.replace(attempt=state.attempt, generation=state.generation, failures=state.failures)
+    other = Told(run.replace(finished_at=state.finished_at), (*other.events, *later))
+    take(ledger, other)
+    assert whole(ledger)
+    before = story(ledger), states(ledger)
+    for _ in range(3):
+        assert take(ledger, other).events == 0
+    assert (story(ledger), states(ledger)) == before
+
+
+def test_what_a_person_called_done_elsewhere_is_done_here(ledger):
+    ledger.finish(claim(ledger), verdict("failed"))
+    other = told(("start", 1), ("held", 1), ("released", 1), ("noted", 1))
+    events = tuple(each.replace(data={"as": "done"}) if each.event == "released" else each for each in other.events)
+    other = Told(other.run.replace(status="done"), events)
+    assert dict(take(ledger, other).counts) == {"advanced": 1}
+    assert story(ledger) == [("start", 1), ("failed", 1), ("start", 2), ("done", 2)]
+    assert refused(ledger).reason == "done"
+    assert take(ledger, other).events == 1  # the note
+    assert take(ledger, other).events == 0
+    assert whole(ledger)
+
+
 def test_a_story_is_carried_on_where_it_ended(ledger):
     take(ledger, told(*FAILED))
     taken = take(ledger, told(*FAILED, ("start", 2), ("done", 2)))
@@ -227,7 +266,7 @@ def test_facts_about_a_window_that_never_ran_are_kept_once(ledger):
 
 
 def test_a_window_that_was_pruned_here_is_not_brought_back(ledger):
-    stone = Tombstone("job", START, START + 2 * DAY, 2, float(START + 9 * DAY))
+    stone = Tombstone("job", START, START + 2 * DAY, 2, 0, float(START + 9 * DAY))
     for _ in range(2):
         take(ledger, tombstones=[stone])
         assert ledger.store.tombstones("job", START, START + 1) == [stone]
