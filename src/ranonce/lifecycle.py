@@ -199,7 +199,7 @@ class Snapshot(Record):
     rivals: tuple[Held, ...]
     gates: tuple[Gate, ...]
     schedules: tuple[ScheduleVersion, ...]
-    pruned: bool  # the window lies where finished ones were pruned: without a row it was one of them
+    pruned: str | None  # how it ended (done, failed, over), if it was pruned
     domain: str
     now: float  # the store's lease clock
     wall: float  # the store's real clock, unix seconds
@@ -395,7 +395,8 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
         if move == NO_RUN:
             return _skip(snap, ask, Refusal("unknown", f"{ask.key} has never run, so there is nothing to run again"))
         if snap.pruned:
-            return _skip(snap, ask, Refusal("pruned", f"{ask.key} is done; its record was pruned"))
+            how = {"done": "is done", "failed": "failed"}.get(snap.pruned, "was over long ago")
+            return _skip(snap, ask, Refusal("pruned", f"{ask.key} {how}; its record was pruned"))
     elif move == REFUSE_BUSY:
         return _busy(snap, ask, run, seen)
     elif move == REFUSE_DONE:

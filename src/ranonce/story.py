@@ -101,9 +101,12 @@ def of_window(
 
 
 def of_pruned(job: str, window: Window, events: tuple[Event, ...], stone: Tombstone) -> Story:
-    """Tell of a window whose record was pruned: it had its run, and that is all that is left of it."""
-    why = f"it was over (done, or failed for good), and its record was pruned at {format_instant(stone.pruned_at)}"
-    return Story(job, window, PRUNED, YES, why, "", events=events)
+    """Tell of a window whose record was pruned: how it ended is all that is left of it."""
+    ran, how = {"done": (YES, "it was done"), "failed": (NO, "it had failed for good")}.get(
+        stone.ended, (UNKNOWN, "it was over (done, or failed for good)")
+    )
+    why = f"{how}, and its record was pruned at {format_instant(stone.pruned_at)}"
+    return Story(job, window, PRUNED, ran, why, "", events=events)
 
 
 def what_next(decision: Decision) -> str:

@@ -212,3 +212,25 @@ def test_a_gate_is_opened_before_its_time_only_by_a_person(kind):
     assert store.gates() == (closed,)
     store.upkeep().set_gate(opened)
     assert kind.open().gates() == (opened,)
+
+
+def test_a_tombstone_says_how_its_runs_ended(planted):
+    planted.run("2025-11-08", "failed")
+    planted.run("2025-11-09", "failed")
+    planted.run("2025-12-25")
+    planted.store.upkeep().prune("j", KEEP)
+    found = planted.store.tombstones("j", 0, 1 << 60)
+    assert [(stone.runs, stone.failed, stone.ended) for stone in found] == [(2, 2, "failed"), (6, 0, "done")]
+    assert planted.store.read(RunKey("j", "2025-11-08"), START - 2 * DAY).pruned == "failed"
+    assert planted.store.read(RunKey("j", "2025-11-10"), START).pruned == "done"
+    assert planted.store.read(RunKey("j", "2025-11-07"), START - 3 * DAY).pruned is None
+
+
+def test_where_the_inputs_of_a_window_ended_differently_it_was_over(planted):
+    run = planted.recorded(planted.run("2025-11-08"))
+    other = RunKey("j", run.key.window, "a" * 64)
+    planted.commit(other, run=run.replace(key=other, status="failed"))
+    planted.run("2025-12-25")
+    planted.store.upkeep().prune("j", KEEP)
+    (stone, _) = planted.store.tombstones("j", 0, 1 << 60)
+    assert (stone.runs, stone.failed, stone.ended) == (2, 1, "over")

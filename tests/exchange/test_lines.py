@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranonce.exchange import lines
@@ -172,6 +172,7 @@ def hours(first, count):
     return [format_instant(first + n * 3600, precision="min")[:13] for n in range(count)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 40), st.integers(1, 3)), max_size=12))
 def test_keys_are_found_together_as_they_are_one_by_one(rows):
     begin = int(parse_instant("2026-10-25T00:00:00Z"))

@@ -247,7 +247,7 @@ def tombstone_of(fields: Fields) -> Tombstone:
     if until <= since:
         raise UsageError("its span ends before it begins.")
     job = check_job_name(fields.text("job"))
-    return Tombstone(job, since, until, fields.whole("runs", 1), fields.instant("pruned_at"))
+    return Tombstone(job, since, until, fields.whole("runs", 1), fields.whole("failed", 0), fields.instant("pruned_at"))
 
 
 def gate_of(fields: Fields) -> Gate:

@@ -134,14 +134,55 @@ class Backlog(Record):
 class Tombstone(Record):
     """What stands where finished windows were pruned: all that start in [since, until), `runs` of them.
 
-    Every window in the span has had its run (and is never claimable again), or still has its row.
+    Every window in the span has had its run (and is never claimable again), or still has its row. `failed` of the runs
+    had failed; the others were done.
     """
 
     job: str
     since: int
     until: int
     runs: int
+    failed: int
     pruned_at: float
+
+    @property
+    def ended(self) -> str:
+        """How its runs ended: `done` or `failed`, or `over` where there were both."""
+        return ended(self.runs, self.failed)
+
+    def grown(self, others: Iterable[Tombstone]) -> tuple[Tombstone, list[Tombstone]]:
+        """Return the tombstone that stands for this span, and those of the others that it stands for, too.
+
+        It takes in those that overlap it (other inputs of the same windows), and those beside it that ended alike.
+        """
+        whole, taken = self, []
+        for other in others:
+            overlaps = other.since < whole.until and whole.since < other.until
+            beside = other.since == whole.until or whole.since == other.until
+            if overlaps or (beside and other.ended == self.ended):
+                taken.append(other)
+                whole = whole.replace(
+                    since=min(whole.since, other.since),
+                    until=max(whole.until, other.until),
+                    runs=whole.runs + other.runs,
+                    failed=whole.failed + other.failed,
+                )
+        return whole, taken
+
+
+def buried(runs: Iterable[Run], pruned_at: float) -> list[Tombstone]:
+    """Return the tombstones of runs that are pruned, which come in the order of their windows."""
+    stones: list[Tombstone] = []
+    for run in runs:
+        new = Tombstone(run.key.job, run.window_start, run.window_end, 1, int(run.status == "failed"), pruned_at)
+        whole, taken = new.grown(stones[-1:])
+        stones[len(stones) - len(taken) :] = [whole]
+    return stones
+
+
+def ended(runs: int, failed: int) -> str:
+    """Say how pruned runs ended, of which some had failed."""
+    return "done" if failed == 0 else "failed" if failed == runs else "over"
 
 
 class Place(Record):

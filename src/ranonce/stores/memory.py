@@ -32,7 +32,20 @@ from ranonce.lifecycle import (
     prunable,
 )
 from ranonce.merging import ADDED, ADVANCED, Merged, merge
-from ranonce.stores.base import FIRST, Backlog, Clock, Epoch, Identity, Job, Outline, Place, Pruned, TakenIn, Tombstone
+from ranonce.stores.base import (
+    FIRST,
+    Backlog,
+    Clock,
+    Epoch,
+    Identity,
+    Job,
+    Outline,
+    Place,
+    Pruned,
+    TakenIn,
+    Tombstone,
+    buried,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +101,7 @@ class MemoryStore:
                 rivals=tuple(other for other in held if other.key != key),
                 gates=self.gates(),
                 schedules=self.schedules(key.job),
-                pruned=bool(self.tombstones(key.job, window_start, window_start + 1)),
+                pruned=next((stone.ended for stone in self.tombstones(key.job, window_start, window_start + 1)), None),
                 domain=self.domain,
                 now=self.now(),
                 wall=self.wall(),
@@ -273,7 +286,8 @@ class MemoryStore:
             end = runs[-1].window_start if len(runs) == limit else before
             for run in going:
                 del self._runs[run.key, run.window_start]
-                self._bury(Tombstone(run.key.job, run.window_start, run.window_end, 1, self.wall()))
+            for stone in buried(going, self.wall()):
+                self._bury(stone)
             pruned = {(run.key, run.window_start) for run in going}
             kept = {run.window_start for run in every}
             gone = [
@@ -300,11 +314,8 @@ class MemoryStore:
 
     def _bury(self, new: Tombstone) -> None:
         stones = self._stones(new.job)
-        since, until, count = new.since, new.until, new.runs
-        for stone in [stone for stone in stones if stone.until >= since and stone.since <= until]:
-            stones.remove(stone)
-            since, until, count = min(since, stone.since), max(until, stone.until), count + stone.runs
-        stones.append(Tombstone(new.job, since, until, count, new.pruned_at))
+        whole, taken = new.grown(sorted(stones, key=lambda stone: stone.since))
+        stones[:] = [stone for stone in stones if stone not in taken] + [whole]
 
     def problems(self, *, deep: bool) -> list[str]:
         return []

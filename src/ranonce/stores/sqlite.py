@@ -28,7 +28,7 @@ from ranonce.lifecycle import (
     at_the_write,
 )
 from ranonce.liveness import boot_clock, clock_domain, this_host
-from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, Tombstone, joined
+from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, Tombstone, ended, joined
 from ranonce.stores.line import WaitingLine
 from ranonce.stores.sqlite_file import APPLICATION_ID, FORMAT, LOST, SQL, private_file, quoted, translated
 from ranonce.stores.sqlite_rows import (
@@ -45,6 +45,7 @@ from ranonce.stores.sqlite_rows import (
     schedule_row,
     starts_of,
     text_of,
+    tombstone_of,
     verdict_row,
 )
 from ranonce.timefmt import format_instant
@@ -128,7 +129,7 @@ class SqliteStore:
                 schedules = self._schedules_known(job, count)
                 leases = db.execute(SQL["leases"], (job,)).fetchall()
                 gates = db.execute(SQL["gates"]).fetchall()
-                pruned = run is None and self._pruned(job, window_start)
+                pruned = self._pruned(job, window_start) if run is None else None
             finally:
                 self._end_reading()
         except sqlite3.Error as error:
@@ -167,9 +168,9 @@ class SqliteStore:
             self._schedules[job] = known
         return known
 
-    def _pruned(self, job: str, window_start: int) -> bool:
-        until = self._db.execute(SQL["tombstone_before"], (job, window_start)).fetchone()
-        return until is not None and window_start < until[0]
+    def _pruned(self, job: str, window_start: int) -> str | None:
+        stone = self._db.execute(SQL["tombstone_before"], (job, window_start)).fetchone()
+        return ended(*stone[1:]) if stone is not None and window_start < stone[0] else None
 
     def witnessed(self, key: RunKey, window_start: int, generation: int | None) -> bool:
         place = (key.job, window_start, key.window, key.input)
@@ -361,7 +362,7 @@ class SqliteStore:
 
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
         rows = self._all("tombstones", job, since, until)
-        return [Tombstone(job, begin, end, runs, read_instant(at)) for begin, end, runs, at in rows]
+        return [tombstone_of(job, row) for row in rows]
 
     def upkeep(self) -> SqliteUpkeep:
         from ranonce.stores.sqlite_upkeep import SqliteUpkeep

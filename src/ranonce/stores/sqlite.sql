@@ -239,8 +239,8 @@ SELECT output FROM events WHERE seq = ?;
 
 -- name: tombstone_before
 -- The last span of pruned windows that begins at or before an instant.
-SELECT until FROM tombstones WHERE job = ? AND since <= ? ORDER BY since DESC LIMIT 1;
+SELECT until, runs, failed FROM tombstones WHERE job = ? AND since <= ? ORDER BY since DESC LIMIT 1;
 
 -- name: tombstones
 -- The spans of pruned windows that reach into [since, until).
-SELECT since, until, runs, pruned_at FROM tombstones WHERE job = ? AND until > ? AND since < ? ORDER BY since;
+SELECT since, until, runs, failed, pruned_at FROM tombstones WHERE job = ? AND until > ? AND since < ? ORDER BY since;

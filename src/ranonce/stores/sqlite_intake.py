@@ -43,9 +43,9 @@ def take_in(
         for _, told in groupby(intake.told, key=lambda told: told.key.job):
             taking.windows(list(told))
         failpoint("import:after-runs")
-        for job, since, until, runs, pruned_at in (stone.as_dict().values() for stone in intake.tombstones):
-            if not store.ask(SQL["covering"], job, since, until):
-                upkeep.put_tombstone(job, since, until, runs, pruned_at)
+        for stone in intake.tombstones:
+            if not store.ask(SQL["covering"], stone.job, stone.since, stone.until):
+                upkeep.put_tombstone(stone)
         for gate in intake.gates:
             store.connection.execute(MAIN["put_gate"], gate_row(gate))
         if intake.pruned_seq:

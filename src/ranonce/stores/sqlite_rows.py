@@ -8,7 +8,7 @@ from functools import lru_cache
 from ranonce import jsontext as json
 from ranonce.errors import NotThisLedger
 from ranonce.lifecycle import STATES, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion
-from ranonce.stores.base import Job
+from ranonce.stores.base import Job, Tombstone
 from ranonce.stores.sqlite_file import LOST
 from ranonce.timefmt import format_instant, shown
 
@@ -203,3 +203,9 @@ def event_of(row: tuple[Any, ...]) -> Event:
         None,
         seq,
     )
+
+
+def tombstone_of(job: str, row: tuple[Any, ...]) -> Tombstone:
+    """Return the tombstone of a row."""
+    since, until, runs, failed, pruned_at = row
+    return Tombstone(job, since, until, runs, failed, read_instant(pruned_at))

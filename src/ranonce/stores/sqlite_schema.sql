@@ -117,12 +117,13 @@ CREATE INDEX events_of_window ON events (job, window_start);
 CREATE INDEX events_notable ON events (job, window_start) WHERE event NOT IN ('start', 'done');
 
 -- What stands where finished windows were pruned: every window that starts in [since, until) has had its run, or still
--- has its row. A window in such a span is never claimable again.
+-- has its row. A window in such a span is never claimable again. `failed` of its `runs` had failed.
 CREATE TABLE tombstones (
     job       TEXT NOT NULL,
     since     INTEGER NOT NULL,
     until     INTEGER NOT NULL CHECK (until > since),
     runs      INTEGER NOT NULL,
+    failed    INTEGER NOT NULL CHECK (failed BETWEEN 0 AND runs),
     pruned_at TEXT NOT NULL,
     PRIMARY KEY (job, since)
 ) STRICT, WITHOUT ROWID;

@@ -14,6 +14,7 @@ CREATE TABLE tombstones (
     since     INTEGER NOT NULL,
     until     INTEGER NOT NULL CHECK (until > since),
     runs      INTEGER NOT NULL,
+    failed    INTEGER NOT NULL CHECK (failed BETWEEN 0 AND runs),
     pruned_at TEXT NOT NULL,
     PRIMARY KEY (job, since)
 ) STRICT, WITHOUT ROWID;

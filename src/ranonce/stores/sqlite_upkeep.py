@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from ranonce.errors import StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import prunable
-from ranonce.stores.base import FIRST, Epoch, Place, Pruned
+from ranonce.stores.base import FIRST, Epoch, Place, Pruned, buried
 from ranonce.stores.sqlite_create import sync_folder
 from ranonce.stores.sqlite_file import quoted, translated
-from ranonce.stores.sqlite_rows import event_of, gate_row, read_instant, run_of, text_of
+from ranonce.stores.sqlite_rows import event_of, gate_row, read_instant, run_of, text_of, tombstone_of
 from ranonce.stores.statements import load
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ranonce.lifecycle import Event, Gate, Lease, Retention, Run
-    from ranonce.stores.base import Intake, TakenIn
+    from ranonce.stores.base import Intake, TakenIn, Tombstone
     from ranonce.stores.sqlite import SqliteStore
 
 SQL = load("sqlite_upkeep.sql")
@@ -72,8 +72,8 @@ class SqliteUpkeep:
             db.execute(SQL["open_door"], (job,))
             gone = [seq for run in going for seq in self._drop(run)]
             failpoint("prune:after-runs")
-            for since, until, count in spans(going):
-                self.put_tombstone(job, since, until, count, time.time())
+            for stone in buried(going, time.time()):
+                self.put_tombstone(stone)
             loose = (job, after.window_start, end, text_of(keep.done_before))
             gone += [seq for (seq,) in db.execute(SQL["drop_loose_events"], loose)]
             db.execute(SQL["shut_door"])
@@ -96,12 +96,14 @@ class SqliteUpkeep:
         self._db.execute(SQL["drop_run"], place)
         return [seq for (seq,) in self._db.execute(SQL["drop_events"], place)]
 
-    def put_tombstone(self, job: str, since: int, until: int, count: int, pruned_at: float) -> None:
-        """Note a span as pruned; one span where it touches others."""
-        for other_since, other_until, other_count in self._db.execute(SQL["touching"], (job, since, until)).fetchall():
-            since, until, count = min(since, other_since), max(until, other_until), count + other_count
-            self._db.execute(SQL["drop_tombstone"], (job, other_since))
-        self._db.execute(SQL["put_tombstone"], (job, since, until, count, text_of(pruned_at)))
+    def put_tombstone(self, stone: Tombstone) -> None:
+        """Note a span as pruned."""
+        rows = self._db.execute(SQL["touching"], (stone.job, stone.since, stone.until)).fetchall()
+        whole, taken = stone.grown(tombstone_of(stone.job, row) for row in rows)
+        for other in taken:
+            self._db.execute(SQL["drop_tombstone"], (other.job, other.since))
+        told = (whole.job, whole.since, whole.until, whole.runs, whole.failed, text_of(whole.pruned_at))
+        self._db.execute(SQL["put_tombstone"], told)
 
     # --- all of it ---
 
@@ -239,18 +241,6 @@ def _give_name(building: str, path: str) -> None:
             raise
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # the name is ours now
         os.replace(building, path)
-
-
-def spans(runs: list[Run]) -> list[tuple[int, int, int]]:
-    """Return spans (since, until, count) of windows that follow each other without a gap."""
-    found: list[tuple[int, int, int]] = []
-    for run in runs:
-        if found and found[-1][0] <= run.window_start <= found[-1][1]:
-            since, until, count = found.pop()
-            found.append((since, max(until, run.window_end), count + 1))
-        else:
-            found.append((run.window_start, run.window_end, 1))
-    return found
 
 
 def _sync(path: str) -> None:

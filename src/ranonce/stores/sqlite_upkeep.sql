@@ -23,7 +23,7 @@ SELECT pruned_seq FROM ledger WHERE one = 1;
 
 -- name: touching
 -- The spans of pruned windows that overlap or touch one.
-SELECT since, until, runs FROM tombstones WHERE job = ? AND until >= ? AND since <= ?;
+SELECT since, until, runs, failed, pruned_at FROM tombstones WHERE job = ? AND until >= ? AND since <= ?;
 
 -- name: drop_tombstone
 -- It becomes part of a longer one.
@@ -31,7 +31,7 @@ DELETE FROM tombstones WHERE job = ? AND since = ?;
 
 -- name: put_tombstone
 -- These windows were pruned.
-INSERT INTO tombstones (job, since, until, runs, pruned_at) VALUES (?, ?, ?, ?, ?);
+INSERT INTO tombstones (job, since, until, runs, failed, pruned_at) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: runs_from
 -- The next of a job's runs in order of the window, for going through all of them in batches.
