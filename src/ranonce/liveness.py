@@ -223,6 +223,15 @@ class AttemptFile:
                 if fd >= 0:
                     os.close(fd)
 
+    def leave(self) -> None:
+        """Free the lock, and say that this process works on the attempt no more, though it lives on."""
+        try:
+            if self._writing >= 0:
+                self._append({"left": True})
+        except OSError:
+            pass  # a full disk, say: then the attempt lives for as long as its process
+        self.release()
+
     def remove(self) -> None:
         """Free the lock, also for those who inherited it, and remove the file: the verdict is in the ledger."""
         self.release()
@@ -350,7 +359,8 @@ def _living(story: dict[str, Any], *, count_ourselves: bool) -> tuple[Process | 
     """Return a process of the attempt that still lives, and whether one may be hidden from us.
 
     The child comes first: it is what a person wants to hear of. This process is no witness of an attempt that it has
-    itself released (a wrapper that serves several windows), and no witness that its own group still works.
+    itself released (a wrapper that serves several windows), and no witness that its own group still works. Nor is
+    another one that has left its attempt.
     """
     hidden = False
     if story.get("child_start") is not None:  # None: it died at its gate
@@ -361,7 +371,7 @@ def _living(story: dict[str, Any], *, count_ourselves: bool) -> tuple[Process | 
         if members:
             return members[0], hidden
         hidden = hidden or some_hidden
-    if story["pid"] == os.getpid() and not count_ourselves:
+    if story.get("left") or (story["pid"] == os.getpid() and not count_ourselves):
         return None, hidden
     wrapper, wrapper_hidden = _still(story["pid"], story["start"])
     return wrapper, hidden or wrapper_hidden

@@ -15,6 +15,7 @@ from ranonce.errors import (
     EX_STORE_UNAVAILABLE,
     EX_TRY_LATER,
     EX_USAGE,
+    RanonceError,
     StoreUnavailable,
 )
 from ranonce.failpoints import failpoint
@@ -66,14 +67,21 @@ def take(ledger: OpenLedger, ask: Ask) -> Won | Refusal:
             failpoint("run:lock-taken")
 
     claimed_at = boot_clock()
-    won = False
     try:
         answer = ledger.claim(ask, before_start=lock)
-        won = not isinstance(answer, Refusal)
-    finally:
-        if attempt and not won:
+        if not isinstance(answer, Refusal):
+            return Won(answer, attempt[0] if attempt else None, claimed_at)
+    except RanonceError:
+        if attempt:
             attempt[0].remove()
-    return answer if isinstance(answer, Refusal) else Won(answer, attempt[0] if attempt else None, claimed_at)
+        raise
+    except BaseException:  # Ctrl-C in a program of the caller's: it may be committed, and nobody will work on it
+        if attempt:
+            attempt[0].leave()
+        raise
+    if attempt:
+        attempt[0].remove()
+    return answer
 
 
 def ask_of(terms: Terms, order: Order) -> Ask:
@@ -120,6 +128,8 @@ def refused(terms: Terms, order: Order, refusal: Refusal) -> Result:
         sentence += f" -> ranonce release {order.key.job} {order.key.window} --as done|not-done --reason TEXT"
     if refusal.reason == "unknown":
         sentence += f" -> ranonce run {order.key.job} --window {order.key.window}"
+    if refusal.reason == "waiting":
+        sentence += f"; to start it now: ranonce rerun {order.key.job} {order.key.window} --reason TEXT"
     receipt = terms.receipt(order, "skipped", status).replace(
         reason=refusal.reason, sentence=sentence, holder=refusal.holder, until=refusal.until
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from datetime import timedelta
 
 import pytest
 
 from ranonce import Ledger, Stop, StoreUnavailable, job
+from ranonce.python import job as jobs
 from tests.python.conftest import NOON
 
 
@@ -94,6 +96,28 @@ def test_a_job_that_is_cancelled_while_the_ledger_is_asked_leaves_no_claim_behin
         assert here.sql("SELECT * FROM leases") == []
     assert here.attempt_files() == []
     assert set(here.sql("SELECT status, reason FROM runs")) <= {("stopped", "cancelled")}
+
+
+def test_a_loop_that_ends_and_cancels_all_its_tasks_leaves_no_claim_behind(here, monkeypatch):
+    begun, claim = threading.Event(), jobs.claim
+
+    def slow(*asked):
+        begun.set()
+        time.sleep(0.05)
+        return claim(*asked)
+
+    async def work(run):
+        await asyncio.sleep(60)
+
+    async def end():
+        task = asyncio.create_task(daily(work)(now=NOON))
+        await asyncio.to_thread(begun.wait)
+        assert not task.done()
+
+    monkeypatch.setattr(jobs, "claim", slow)
+    asyncio.run(end())
+    assert here.sql("SELECT status, reason FROM runs") == [("stopped", "cancelled")]
+    assert here.sql("SELECT * FROM leases") == []
 
 
 def test_a_time_limit_is_kept(here):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
 import signal
 import sqlite3
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -120,6 +122,40 @@ def test_a_run_that_is_dropped_is_a_crash_and_taken_over_at_once(ledger, here):
     again.finish()
 
 
+def test_a_run_that_is_dropped_keeps_no_other_process_from_its_window(ledger, programs, here):
+    run = claim(ledger)
+    del run
+    gc.collect()
+    taken = programs.run("""
+        with Ledger.open().claim("job", now=NOON) as run:
+            print(run.attempt)
+    """)
+    assert (taken.exit, taken.out) == (0, b"2\n"), taken.err
+    assert here.state() == ("done", 2)
+
+
+def test_an_interrupt_in_the_waiting_line_takes_no_turn(ledger, here):
+    line = os.open(f"{here.store}-line", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(line, fcntl.LOCK_EX)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            claim(ledger)
+        fcntl.flock(line, fcntl.LOCK_UN)
+
+        def is_free():
+            try:
+                fcntl.flock(line, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        time.sleep(0.1)  # the thread that was left behind in the line comes to its turn
+        assert wait_until(is_free)
+    finally:
+        os.close(line)
+
+
 def test_a_heartbeat_keeps_the_claim(ledger, here):
     with claim(ledger, lease=0.5) as run:
         (expires,) = here.sql("SELECT expires FROM leases")
@@ -225,6 +261,35 @@ def test_a_fork_waits_for_a_question_in_another_thread_and_no_connection_crosses
     thread.join(10)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     claim(ledger).finish()
+
+
+def test_threads_that_fork_at_the_same_time_do_not_wait_for_each_other_for_ever(programs, here):
+    ended = programs.run("""
+        ledger, over = Ledger.open(), []
+
+        def ask():
+            while not over:
+                with ledger._connections.lend() as lent:
+                    lent.store.jobs()
+
+        def fork():
+            for _ in range(20):
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(0)
+                os.waitpid(pid, 0)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        forking = [threading.Thread(target=fork, daemon=True) for _ in range(4)]
+        for thread in (asking, *forking):
+            thread.start()
+        for thread in forking:
+            thread.join(20)
+        over.append(True)
+        asking.join(5)
+        os._exit(sum(thread.is_alive() for thread in (asking, *forking)))
+    """)
+    assert ended.exit == 0
 
 
 def test_a_fork_does_not_wait_for_ever(ledger, monkeypatch):

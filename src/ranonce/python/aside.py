@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 
 from ranonce.errors import StoreUnavailable
 from ranonce.python.job import Own, called, is_awaitable, receipt_of
@@ -74,16 +75,20 @@ async def _called(step: Own) -> tuple[BaseException | None, object]:
 
 
 class _Aside:
-    """Calls functions in other threads, and waits for their end even if this task is cancelled meanwhile."""
+    """Calls functions in other threads, and waits for their end even if this task is cancelled meanwhile.
+
+    What is waited for is no task: a loop that ends cancels all of its tasks, and would leave a claim to nobody.
+    """
 
     def __init__(self) -> None:
         self.cancelled: asyncio.CancelledError | None = None
 
     async def __call__(self, function: Callable[[], Any]) -> Any:
-        task = asyncio.ensure_future(asyncio.to_thread(function))
-        while not task.done():
+        context = contextvars.copy_context()
+        answer = asyncio.get_running_loop().run_in_executor(None, context.run, function)
+        while not answer.done():
             try:
-                await asyncio.wait([task])
+                await asyncio.wait([answer])
             except asyncio.CancelledError as error:
                 self.cancelled = error
-        return task.result()
+        return answer.result()

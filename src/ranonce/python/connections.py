@@ -36,7 +36,8 @@ class Connections:
         self._changed = threading.Condition()
         self._closed = False
         _watch_forks()
-        _every.add(self)
+        with _turn[0]:
+            _every.add(self)
 
     @contextmanager
     def lend(self, wait_seconds: float | None = None) -> Iterator[OpenLedger]:
@@ -112,6 +113,7 @@ class Connections:
 
 _every: weakref.WeakSet[Connections] = weakref.WeakSet()
 _forking: list[Connections] = []
+_turn = [threading.RLock()]  # whose fork it is: two threads may fork at the same time
 _watched: list[bool] = []
 
 
@@ -123,16 +125,19 @@ def _watch_forks() -> None:
 
 
 def _before() -> None:
-    _forking[:] = _every
-    for connections in _forking:
+    _turn[0].acquire()
+    for connections in list(_every):
+        _forking.append(connections)
         connections._before_fork()
 
 
 def _here() -> None:
     while _forking:
         _forking.pop()._after_fork_here()
+    _turn[0].release()
 
 
 def _there() -> None:
     while _forking:
         _forking.pop()._after_fork_there()
+    _turn[0] = threading.RLock()

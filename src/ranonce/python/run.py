@@ -100,6 +100,7 @@ class Run:
             self._holder.renew, self._holder.stop, grace=terms.spec.grace_kill, store_url=terms.store_url
         )
         self._abandoned = weakref.finalize(self, _abandon, self._pid, self._heartbeat, won)
+        self._abandoned.atexit = False  # a daemon thread may be working still; the process's end says it all
         try:
             self._heartbeat.start()
         except RuntimeError as error:  # no thread left for this user
@@ -363,4 +364,4 @@ def _abandon(pid: int, heartbeat: Heartbeat, won: Won) -> None:
     if os.getpid() == pid:
         heartbeat.end()
         if won.file is not None:
-            won.file.release()
+            won.file.leave()

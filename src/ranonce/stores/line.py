@@ -57,8 +57,14 @@ class WaitingLine:
         when it finally gets the lock gives the turn to the next.
         """
         turn = _Turn(self._open())
-        start_new_thread(turn.wait, ())
-        if not turn.come.acquire(timeout=self.wait_seconds) and not turn.taken_after_all():
+        try:
+            start_new_thread(turn.wait, ())
+            come = turn.come.acquire(timeout=self.wait_seconds)
+        except BaseException:  # Ctrl-C, say: a turn that comes now would be nobody's
+            if turn.taken_after_all():
+                os.close(turn.fd)
+            raise
+        if not come and not turn.taken_after_all():
             raise StoreUnavailable(
                 f"the ledger {self.path.removesuffix('-line')} was busy for {self.wait_seconds:g} seconds.",
                 "Nothing was started; look for a process that holds it (fuser), or allow a longer store wait.",
