@@ -304,3 +304,11 @@ def test_asking_what_a_trigger_would_find_writes_nothing(hourly):
     before = list(hourly.store._events), dict(hourly.store._runs)
     next_of(hourly, "2026-11-09T10")
     assert before == (hourly.store._events, hourly.store._runs)
+
+
+def test_the_next_window_is_one_that_begins_after_the_job_was_declared():
+    planted = Planted("day", declared_at="2026-11-09T10:00:00Z")
+    survey = planted.survey()
+    job = survey.job("j", Span(at("2026-11-02T12:30:00Z"), at(NOW)))
+    line = board.line(job, survey.moment, None, None)
+    assert line.next_window == "2026-11-10"

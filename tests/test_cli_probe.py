@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from ranonce.liveness import AttemptFile, clock_domain, this_host
 from ranonce.stores.base import Job
 from ranonce.stores.sqlite import SqliteStore
 from ranonce.windows import Window
-from tests.conftest import World
+from tests.conftest import World, wait_until
 from tests.planted import NOW, Planted, at
 
 COMMANDS = {"probe": probe, "status": status, "show": show}
@@ -100,9 +101,9 @@ def test_findings_are_a_line_each_and_exit_one(say, hourly):
     assert said.lines == [
         first_line(missing=1, failed=1),
         "missing j 2026-11-09T03: missing since 2026-11-09T05:00:00Z, and no trigger arrived"
-        " -> ranonce run j --window 2026-11-09T03",
+        " -> start it again, with --window 2026-11-09T03",
         "failed j 2026-11-09T12: attempt 1 failed (exit 3), 2 more attempts allowed"
-        " -> ranonce run j --window 2026-11-09T12",
+        " -> start it again, with --window 2026-11-09T12",
     ]
 
 
@@ -477,3 +478,45 @@ def test_a_date_for_several_jobs_is_no_instant(say, hourly):
     with pytest.raises(UsageError, match="--since: '2026-11-08' names no offset") as refused:
         say("probe", "--since", "2026-11-08")
     assert refused.value.next_step.endswith("Only with one job may it be a date.")
+
+
+# --- the next step is one that works ---
+
+
+def step(world, job, *span):
+    said = world.ranonce("probe", job, "--since", "2026-11-09T00:00:00Z", *span)
+    (line,) = [line for line in said.out.decode().splitlines()[1:] if not line.startswith("note: ")]
+    return line.partition(" -> ")[2]
+
+
+def test_a_declared_command_is_run_again_by_its_name(world):
+    world.ranonce("add", "j", "--every", "day", "--", "false")
+    world.ranonce("run", "j", "--window", "2026-11-09")
+    assert step(world, "j", "--until", "2026-11-10T00:00:00Z") == "ranonce run j --window 2026-11-09"
+
+
+def test_a_crash_that_holds_its_run_is_released(world):
+    world.ranonce("add", "j", "--every", "day", "--on-crash", "hold", "--", "sleep", "60")
+    working = world.start("run", "j", "--window", "2026-11-09")
+    wait_until(lambda: world.sql("SELECT 1 FROM runs"))
+    working.signal(signal.SIGKILL)
+    working.ends()
+    release = "ranonce release j 2026-11-09 --as done|not-done --reason TEXT"
+    wait_until(lambda: step(world, "j", "--until", "2026-11-10T00:00:00Z") == release)
+    assert world.ranonce("release", "j", "2026-11-09", "--as", "not-done", "--reason", "looked").exit == 0
+
+
+def test_many_missing_windows_are_caught_up_together(world):
+    world.ranonce("add", "j", "--every", "day", "--now", "2026-11-09T00:00:00Z", "--", "true")
+    span = ("--until", "2026-11-14T00:00:00Z", "--now", "2026-11-20T00:00:00Z")
+    assert step(world, "j", *span) == "ranonce backfill j --since 2026-11-09"
+    assert world.ranonce("backfill", "j", "--since", "2026-11-09", "--now", "2026-11-20T00:00:00Z").exit == 0
+
+
+def test_without_the_ledger_nothing_is_said_to_be_run(world):
+    world.ranonce("add", "j", "--every", "day", "--now", "2026-11-09T00:00:00Z", "--", "true")
+    world.store.unlink()
+    said = world.ranonce("probe", "--since", "2026-11-09T00:00:00Z", "--until", "2026-11-10T00:00:00Z")
+    assert said.exit == 78
+    (_, line) = said.out.decode().splitlines()
+    assert line == "missing j 2026-11-09: the ledger cannot be read, so nothing proves that it ran"

@@ -41,7 +41,7 @@ def test_a_key_or_a_date_names_a_window(versions, text, key):
 
 
 def test_a_date_that_holds_several_windows_is_refused_with_their_keys():
-    with pytest.raises(UsageError, match="2026-11-09 holds 24 windows: 2026-11-09T00, .*, 2026-11-09T23") as refused:
+    with pytest.raises(UsageError, match=r"2026-11-09 holds 24 windows: 2026-11-09T00, .*, 2026-11-09T23") as refused:
         one_named(HOURLY, "2026-11-09")
     assert refused.value.next_step == "Write one of them."
     with pytest.raises(UsageError, match="and 1415 more"):

@@ -110,12 +110,13 @@ def _holder_alive(run: Run, claims: Iterable[Claimed], moment: Moment) -> bool:
 def _next(job: Job, moment: Moment, latest: Run | None) -> tuple[str | None, float | None]:
     """Return the next window that may still run in time, and when it is missing."""
     version = version_at(job.versions, int(moment.now))
-    schedule = schedule_of(version) if version else None
-    if version is None or schedule is None or schedule.every == NEVER:
+    if version is None or job.versions[-1].every == NEVER:  # nobody knows it, or it was removed
         return None, None
+    schedule = schedule_of(version)
     window = schedule.shift(schedule.window_at(moment.now), version.offset)
     taken = latest is not None and latest.window_start >= window.start
-    if taken or due(schedule, window, version.offset, job.late_after) <= moment.now:
+    unknown_then = job.begins is not None and window.start < job.begins
+    if taken or unknown_then or due(schedule, window, version.offset, job.late_after) <= moment.now:
         window = schedule.after(window)
     return window.key, due(schedule, window, version.offset, job.late_after)
 

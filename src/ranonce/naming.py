@@ -40,7 +40,7 @@ def one_named(versions: Sequence[ScheduleVersion], text: str, recorded: Callable
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"no window of the job begins on {text}.", "See which there are: ranonce status JOB")
+        raise UsageError(f"no window of the job begins on {text}.", "See which there are: ranonce status")
     keys = ", ".join(each.window.key for each in found[:LISTED])
     more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
     raise UsageError(f"{text} holds {len(found)} windows: {keys}{more}.", "Write one of them.")

@@ -111,7 +111,9 @@ class Schedule:
     def _tick_at(self, t: int) -> int:
         """Return the last tick at or before t."""
         if self.every == NEVER:
-            raise UsageError("the job was removed, so it has no window now.", "Declare it again: ranonce add")
+            raise UsageError(
+                "the job was removed, so it has no window now.", "Declare it again: ranonce add … --every RULE"
+            )
         for reach in _REACH:
             ticks = self._ticks(max(t - reach, FIRST_INSTANT), t + 1)
             if ticks:

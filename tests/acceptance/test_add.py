@@ -197,3 +197,31 @@ def test_a_folder_that_takes_no_files_is_a_sentence_that_says_what_was_declared(
     assert ran.exit == 78
     assert f"cannot be written: No such file or directory. The job is {declared};" in ran.sentence
     assert ("[jobs.job]" in world.config.read_text()) == (declared == "declared")
+
+
+# --- what a person meets --------------------------------------------------------------------------------------------
+
+
+def test_declaring_a_job_again_says_when_its_line_stays_as_it_is(world):
+    first = world.ranonce("add", "j", "--every", "day", "--", "true")
+    assert "Paste this" in first.err
+    again = world.ranonce("add", "j", "--timeout", "1h")
+    assert "stays as it is" in again.err
+    assert again.out == first.out
+    moved = world.ranonce("add", "j", "--every", "0 3 * * *")
+    assert "Paste this" in moved.err
+
+
+@pytest.mark.parametrize("word", ["&&", "|", ">>", "2>&1", r"100\%"])
+def test_words_for_a_shell_are_noticed(world, word):
+    added = world.ranonce("add", "j", "--every", "day", "--", "echo", "a", word, "b")
+    assert added.exit == 0
+    assert "No shell and no cron reads the command" in added.err
+    assert "No shell and no cron" not in world.ranonce("add", "k", "--every", "day", "--", "echo", "100%").err
+
+
+def test_units_written_elsewhere_come_with_the_way_to_their_folder(world, tmp_path):
+    added = world.ranonce("add", "j", "--every", "day", "--for", "systemd", "--into", str(tmp_path / "u"), "--", "true")
+    steps = added.err.partition("Then: ")[2]
+    assert f"cp {tmp_path}/u/ranonce-j.service {tmp_path}/u/ranonce-j.timer /etc/systemd/system/" in steps
+    assert steps.index("cp ") < steps.index("daemon-reload")

@@ -145,3 +145,10 @@ def test_a_trigger_that_read_the_configuration_before_does_not_bring_the_job_bac
         invocation.declared()
     assert ledger.declared("job").version.every == "never"
     ledger.close()
+
+
+def test_the_board_says_that_a_job_was_removed(removed):
+    told = removed.ranonce("status", "--now", NOON).out.decode()
+    assert "removed" in told
+    assert "2026-11-10" not in told
+    assert b"was removed already" in removed.ranonce("remove", "job").out

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 #: Each is a module of `ranonce.schedulers`.
 SCHEDULERS = ("crontab", "systemd", "kubernetes", "github")
+#: Words that mean something to a shell only.
+SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>"})
 #: Those that run the job where this host's configuration and programs are not.
 ELSEWHERE = ("kubernetes", "github")
 #: What fires the job, where that is not Debian's cron or as good as that.
@@ -89,6 +91,10 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     now = parsed.get("now", time.time())
     wanted = _wanted(parsed, environ, spec, scheduler, path, config, now)
     printed = _printed(scheduler, wanted)  # before anything is written: what cannot be fired is not declared
+    if name in config.jobs and before.every is not None and scheduler == _scheduler(parsed, before):
+        earlier = _wanted(parsed, environ, before, scheduler, path, config, now)
+        if _printed(scheduler, earlier).files == printed.files:
+            printed = printed.replace(where="What its scheduler has stays as it is:", then=())
     if parsed.get("into") is not None:
         pasting.refuse_foreign(printed, parsed.get("into"))
     declared = None
@@ -286,6 +292,11 @@ def _tell(
         notes.append(
             f"{spec.command[0]!r} is not there or not executable yet."
             " (No shell reads the command; where you want one, write -- sh -c '…'.)"
+        )
+    if words := [word for word in spec.command[1:] if word in SHELL_WORDS or "\\%" in word]:
+        notes.append(
+            f"No shell and no cron reads the command, so the program is given {words[0]!r} as it stands."
+            " Where you want a shell, write -- sh -c '…'; and cron's \\% is a plain % here."
         )
     if not wanted.schedule.is_cron:
         late = format_instant(due(wanted.schedule, following, spec.offset, spec.late_after))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ranonce.backfill import Place
     from ranonce.cli.invoking import Call
     from ranonce.cli.options import Parsed
+    from ranonce.jobspec import JobSpec
     from ranonce.lifecycle import ScheduleVersion
 
 #: More processes than this at once are no backfill, but a fork bomb.
@@ -72,6 +73,12 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         return carry_out(COMMAND, parsed, environ, lambda call: _backfill(call, parsed, crew.work))
 
 
+def warn_of_the_window(spec: JobSpec) -> None:
+    """Say so where the command does not say which window it is for: one that looks at the clock would do today's."""
+    if not any("{window}" in argument for argument in spec.command):
+        say("ranonce: no argument of the command holds {window}: it must read RANONCE_WINDOW to know which one it is.")
+
+
 def asked_walk(parsed: Parsed, versions: Sequence[ScheduleVersion], now: float) -> Walk:
     """Return the windows that the options name. Raises UsageError."""
     until = now if parsed.get("until") is None else moment("until", parsed.get("until"), versions)
@@ -90,8 +97,7 @@ def _backfill(
         )
     declared = invocation.declared()
     walk = asked_walk(parsed, declared.versions, invocation.asked.now)
-    if not any("{window}" in argument for argument in invocation.spec.command):
-        say("ranonce: no argument of the command holds {window}: it must read RANONCE_WINDOW to know which one it is.")
+    warn_of_the_window(invocation.spec)
     tally = Tally(invocation.spec.name, walk, walk.count())
     try:
         do(call, tally, _orders(call, walk, tally))

@@ -63,7 +63,9 @@ def carry_out(
             invocation = Invocation(job, asked_of(parsed, settings), environ, config, ledger)
             if not invocation.spec.command:
                 if invocation.spec.every == NEVER:
-                    raise UsageError(f"the job {job!r} was removed.", f"Declare it again: ranonce add {job}")
+                    raise UsageError(
+                        f"the job {job!r} was removed.", f"Declare it again: ranonce add {job} --every RULE -- COMMAND"
+                    )
                 written = " ".join((command.name, *parsed.arguments))
                 raise UsageError(f"{job!r} has no command.", f"Write it after --: ranonce {written} -- COMMAND.")
             receipts.mode = invocation.spec.receipt

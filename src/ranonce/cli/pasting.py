@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 from ranonce.errors import ConfigError
@@ -59,7 +60,12 @@ def write(printed: Printed, folder: str, *, declared: bool) -> None:
 def show(printed: Printed, folder: str | None) -> None:
     """Print what to paste on standard output, unless it is in a folder now; what else to do on standard error."""
     if folder is not None:
-        print(f"Written: {', '.join(os.path.join(folder, name) for name, _ in printed.files)}.", file=sys.stderr)
+        written = [os.path.join(folder, name) for name, _ in printed.files]
+        print(f"Written: {', '.join(written)}.", file=sys.stderr)
+        there = None if printed.folder is None else os.path.realpath(os.path.expanduser(printed.folder))
+        if there not in (None, os.path.realpath(folder)):
+            copy = f"cp {' '.join(map(shlex.quote, written))} {printed.folder}/"
+            printed = printed.replace(then=(f"mkdir -p {printed.folder}", copy, *printed.then))
     else:
         print(printed.where, file=sys.stderr)
         sys.stderr.flush()

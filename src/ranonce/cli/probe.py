@@ -75,7 +75,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
             raise unknown_job(name, known)
     span = asked_span(parsed, survey.moment.now, _versions(survey, config, names))
     findings = list(_findings(survey, config, sorted(names) or known, recorded, span))
-    _tell(parsed, span, survey.moment.now, findings)
+    _tell(parsed, span, survey.moment.now, findings, config)
     return EX_FINDINGS if any(not finding.note for finding in findings) else 0
 
 
@@ -122,10 +122,14 @@ def _tell_without_ledger(
     wanted = [name for name in sorted(config.jobs) if not names or name in names]
     jobs = [unrecorded_job(name, config.jobs[name], span) for name in wanted]
     findings = [finding for job in jobs for finding in judge(job, moment)]
-    _tell(parsed, span, now, findings, error=error.sentence)
+    unproved = "the ledger cannot be read, so nothing proves that it ran"
+    _tell(parsed, span, now, [each.replace(text=unproved) for each in findings], config, error=error.sentence)
 
 
-def _tell(parsed: Parsed, span: Span, now: float, findings: list[Finding], *, error: str | None = None) -> None:
+def _tell(
+    parsed: Parsed, span: Span, now: float, findings: list[Finding], config: Config, *, error: str | None = None
+) -> None:
+    step = _NextStep(config) if error is None else _no_step
     severe = [finding for finding in findings if not finding.note]
     notes = [finding for finding in findings if finding.note]
     if parsed.flag("json"):
@@ -134,8 +138,8 @@ def _tell(parsed: Parsed, span: Span, now: float, findings: list[Finding], *, er
             "until": format_instant(span.until),
             "now": format_instant(now),
             "counts": counts(findings),
-            "findings": [_as_json(finding) for finding in severe],
-            "notes": [_as_json(finding) for finding in notes],
+            "findings": [_as_json(finding, step(finding)) for finding in severe],
+            "notes": [_as_json(finding, None) for finding in notes],
         }
         write_json({**told, "error": error} if error else told)
         return
@@ -143,28 +147,50 @@ def _tell(parsed: Parsed, span: Span, now: float, findings: list[Finding], *, er
         notes = []
         if not severe:
             return
-    write([" ".join(f"{bucket}={count}" for bucket, count in counts(findings).items()), *map(_line, severe)])
-    write(f"note: {_line(note)}" for note in notes)
+    write(
+        [
+            " ".join(f"{bucket}={count}" for bucket, count in counts(findings).items()),
+            *(_line(each, step(each)) for each in severe),
+        ]
+    )
+    write(f"note: {_line(note, None)}" for note in notes)
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Finding, step: str | None) -> str:
     about = f"{finding.job} {finding.span}" if finding.window else finding.job
-    step = _next_step(finding)
     return plain(f"{WORDS.get(finding.bucket, finding.bucket)} {about}: {finding.text}{f' -> {step}' if step else ''}")
 
 
-def _next_step(finding: Finding) -> str | None:
-    """Return the command that settles a finding about one window, where there is one."""
-    if finding.note or not finding.window or finding.last is not None or finding.facts.get("input"):
+class _NextStep:
+    """Finds the command that settles a finding, where there is one. It must be one that works: how a job is started,
+    and what its crash means, stands in the configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def __call__(self, finding: Finding) -> str | None:
+        if not finding.window or finding.facts.get("input"):
+            return None
+        spec = self.config.jobs.get(finding.job)
+        if finding.last is not None:
+            command = " -- COMMAND" if spec is None or not spec.command else ""
+            missing = finding.bucket == "missing"
+            return f"ranonce backfill {finding.job} --since {finding.window}{command}" if missing else None
+        held = finding.bucket == "zombies" and spec is not None and spec.on_crash == "hold"
+        if finding.bucket in ("held", "exhausted") or held:
+            return f"ranonce release {finding.job} {finding.window} --as done|not-done --reason TEXT"
+        if finding.bucket in ("missing", "failed", "stopped", "zombies") and not finding.facts.get("orphan"):
+            if spec is None or not spec.command:
+                return f"start it again, with --window {finding.window}"
+            return f"ranonce run {finding.job} --window {finding.window}"
         return None
-    if finding.bucket in ("missing", "failed", "stopped", "zombies") and not finding.facts.get("orphan"):
-        return f"ranonce run {finding.job} --window {finding.window}"
-    if finding.bucket in ("held", "exhausted"):
-        return f"ranonce release {finding.job} {finding.window} --as done|not-done --reason TEXT"
-    return None
 
 
-def _as_json(finding: Finding) -> dict[str, Any]:
+def _no_step(_: Finding) -> None:
+    """Nothing can be run without the ledger."""
+
+
+def _as_json(finding: Finding, step: str | None) -> dict[str, Any]:
     told: dict[str, Any] = {
         "bucket": finding.bucket,
         "job": finding.job,
@@ -173,6 +199,6 @@ def _as_json(finding: Finding) -> dict[str, Any]:
         "windows": finding.windows,
         "start": None if finding.start is None else format_instant(finding.start),
         "explanation": finding.text,
-        "next_step": _next_step(finding),
+        "next_step": step,
     }
     return {**{name: value for name, value in told.items() if value is not None}, **with_instants(finding.facts)}

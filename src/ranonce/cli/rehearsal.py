@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def rehearse(command: Command, parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Print a line for each window that is not done, then the counts; 0 whatever they are."""
-    from ranonce.cli.backfill import asked_walk
+    from ranonce.cli.backfill import asked_walk, warn_of_the_window
 
     job = check_job_name(parsed.arguments[0])
     config, ledger = open_ledger(parsed, environ, job=job, reading=True)
@@ -32,6 +32,7 @@ def rehearse(command: Command, parsed: Parsed, environ: Mapping[str, str]) -> in
     invocation, now = Invocation(job, asked, environ, config, ledger), asked.now
     survey = Survey(ledger.store, ledger.folder, now)
     walk = asked_walk(parsed, invocation.versions(), now)
+    warn_of_the_window(invocation.spec)
     fingerprint = invocation.asked.digest if invocation.spec.input_mode == "fingerprint" else None
     done = starts = 0
     for place in walk.places(invocation):

@@ -66,5 +66,5 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     if parsed.flag("json"):
         write_json({"event": "released", "job": job, "window": window.key, "as": as_, "reason": reason})
     else:
-        print(f"{key} is released as {as_}." + (" It may be attempted once more." if as_ == "not-done" else ""))
+        print(f"{key} is released as {as_}." + (" It may be attempted again." if as_ == "not-done" else ""))
     return 0

@@ -48,7 +48,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         from ranonce.configfile import drop_job
 
         drop_job(dropped, name, environ)
-    begin = None
+    begin, already = None, recorded is not None and recorded.schedule.every == NEVER and name not in config.jobs
     if job is not None and recorded is not None:
         now = parsed.get("now", time.time())
         last = Schedule(NEVER, recorded.schedule.tz, recorded.schedule.dialect)
@@ -61,16 +61,19 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
                 f"Say it once more: ranonce remove {name}",
             ) from error
         begin = declared.version.valid_from
-    _tell(parsed, name, begin)
+    _tell(parsed, name, begin, already=already)
     return 0
 
 
-def _tell(parsed: Parsed, name: str, begin: int | None) -> None:
+def _tell(parsed: Parsed, name: str, begin: int | None, *, already: bool) -> None:
     since = None if begin is None else format_instant(begin)
     if parsed.flag("json"):
         import json
 
         print(json.dumps({"job": name, "removed_from": since}))
+        return
+    if already:
+        print(f"{name} was removed already: no window is expected of it from {since} on.")
         return
     told = f"Removed {name}." if since is None else f"Removed {name}: no window is expected of it from {since} on."
     print(f"{told} Take its line out of the scheduler, too. Its history stays: ranonce status {name}")

@@ -12,10 +12,10 @@ from ranonce.cli.span import NOW
 from ranonce.cli.status import around, window_table, windows_of
 from ranonce.expectation import schedule_of, version_at
 from ranonce.jobspec import JobSpec
-from ranonce.lifecycle import RUNNING
+from ranonce.lifecycle import DONE, RUNNING
 from ranonce.names import check_job_name, plain
 from ranonce.naming import all_named
-from ranonce.standing import EXPECTED
+from ranonce.standing import EXPECTED, MISSING, PRUNED
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import format_duration, format_instant
 from ranonce.windows import Window, due
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ranonce.story import Story
 
 EXITS = {story.YES: 0, story.NO: 1, story.UNKNOWN: 2}
+#: A table of windows is followed by so many stories at most.
+MOST_STORIES = 4
 #: Events that may have kept some of the command's output.
 WITH_OUTPUT = ("done", "failed", "stopped", "held", "lost")
 
@@ -159,10 +161,21 @@ def _tell(parsed: Parsed, survey: Survey, name: str, stories: list[Story], brief
         write([f"{name} has no window there."])
     if len(brief) > 1:
         write([*window_table(brief), ""])
-    for at, each in enumerate(stories):
+    told_here = _worth_telling(stories)
+    if left := len(stories) - len(told_here):
+        write([f"({left} stories are left out: ranonce show {name} WINDOW tells one.)", *([""] if told_here else [])])
+    for at, each in enumerate(told_here):
         write(["", *_story(each)] if at else _story(each))
         if outputs:
             write(_outputs(each, survey))
+
+
+def _worth_telling(stories: list[Story]) -> list[Story]:
+    """Return all stories where they are few, else those that somebody would look for, if these are few."""
+    if len(stories) <= MOST_STORIES:
+        return stories
+    notable = [each for each in stories if each.state not in (DONE, EXPECTED, MISSING, PRUNED)]
+    return notable if len(notable) <= MOST_STORIES else []
 
 
 def _story(told: Story) -> list[str]:
@@ -212,8 +225,10 @@ def _what(event: Event) -> str:
         if isinstance(value, bool):
             parts.append(name if value else f"not {name}")
             continue
-        at = isinstance(value, (int, float)) and name in ("until", "resume_at", "started_at")
-        parts.append(f"{name} {format_instant(value) if at else value}")
+        if isinstance(value, (int, float)) and name in ("until", "resume_at", "started_at"):
+            parts.append(f"{name} {format_instant(value)}")
+        else:
+            parts.append(f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}")
     return "; ".join(parts)
 
 

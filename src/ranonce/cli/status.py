@@ -150,7 +150,7 @@ def _board(lines: list[Line]) -> list[str]:
             line.state or "never ran",
             instant(line.since),
             line.done_window or "-",
-            line.next_window or "-",
+            line.next_window or ("removed" if line.every == NEVER else "-"),
             instant(line.next_due),
             ", ".join(f"{count} {state}" for state, count in line.counts.items()),
         )

@@ -43,12 +43,16 @@ class Wanted(Record):
 
 
 class Printed(Record):
-    """What to paste: files by name (a crontab's lines have none), where they belong, what to do then, what to know."""
+    """What to paste: files by name (a crontab's lines have none), where they belong, what to do then, what to know.
+
+    `folder` is where the files must lie, if there is one such place.
+    """
 
     files: tuple[tuple[str, str], ...]
     where: str
     then: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    folder: str | None = None
 
 
 def cron_rule(schedule: Schedule) -> CronRule:

@@ -42,6 +42,7 @@ def printed(wanted: Wanted) -> Printed:
         ((f"{unit}.service", service(wanted)), (f"{unit}.timer", timer(wanted))),
         f"Two files for {folder} (systemd-analyze verify checks them there):",
         tuple(then),
+        folder=folder,
     )
 
 
