@@ -389,14 +389,12 @@ def claim(snap: Snapshot, ask: Ask, sightings: Mapping[str, Sighting] | None = N
     if move == RECLAIM:
         return _reclaim(snap, ask.owner, ask.lease_seconds, ask.policy.overlap, seen)
     if run is None:
-        if move == NO_RUN and snap.pruned:
-            why = f"{ask.key} is done, and its record was pruned: it cannot be run again here"
-            return _skip(snap, ask, Refusal("pruned", why))
+        if snap.pruned:
+            how = {DONE: "is done", FAILED: "failed"}.get(snap.pruned, "was over long ago")
+            again = ": it cannot be run again here" if move == NO_RUN else ""
+            return _skip(snap, ask, Refusal("pruned", f"{ask.key} {how}; its record was pruned{again}"))
         if move == NO_RUN:
             return _skip(snap, ask, Refusal("unknown", f"{ask.key} has never run, so there is nothing to run again"))
-        if snap.pruned:
-            how = {"done": "is done", "failed": "failed"}.get(snap.pruned, "was over long ago")
-            return _skip(snap, ask, Refusal("pruned", f"{ask.key} {how}; its record was pruned"))
     elif move == REFUSE_BUSY:
         return _busy(snap, ask, run, seen)
     elif move == REFUSE_DONE:

@@ -217,7 +217,7 @@ def test_an_unknown_job_or_window_is_a_sentence(world):
 
 def test_a_pruned_window_cannot_be_run_again(world):
     world.run()
-    world.sql("INSERT INTO tombstones VALUES ('job', 1783000000, 1783300000, 3, '2026-10-01T00:00:00.000Z')")
+    world.sql("INSERT INTO tombstones VALUES ('job', 1783000000, 1783300000, 3, 0, '2026-10-01T00:00:00.000Z')")
     ran = rerun(world, "--quiet", "--receipt", "problems", window="2026-07-04")
     assert ran.said() == (64, "skipped", "pruned")
     assert "cannot be run again" in ran.receipt["sentence"]

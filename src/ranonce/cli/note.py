@@ -5,12 +5,11 @@ from __future__ import annotations
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
-from ranonce.cli.person import LONGEST_TEXT, who
+from ranonce.cli.person import LONGEST_TEXT, named_run, who
 from ranonce.cli.report import write_json
 from ranonce.errors import ClaimLost, UsageError
 from ranonce.lifecycle import RunKey
 from ranonce.names import check_job_name
-from ranonce.naming import one_named
 from ranonce.receipts import say
 from ranonce.timefmt import parse_instant
 
@@ -54,15 +53,10 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
 
 def _of_a_person(parsed: Parsed, environ: Mapping[str, str], text: str) -> RunKey:
     job = check_job_name(parsed.arguments[0])
-    named_by = parsed.arguments[1]
     _, ledger = open_ledger(parsed, environ, job=job)
     tell_warnings(ledger)
-    declared = ledger.declared(job)
-    if declared is None:
-        raise UsageError(f"the ledger does not know the job {job!r}.", "See: ranonce status")
-    window = one_named(declared.versions, named_by, lambda: ledger.store.runs_named(job, named_by)).window
-    key = RunKey(job, window.key, parsed.get("input", ""))
-    ledger.note(key, window.start, text, by=who(ledger.host.host))
+    key, start = named_run(parsed, ledger, job, parsed.arguments[1])
+    ledger.note(key, start, text, by=who(ledger.host.host))
     return key
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
-from ranonce.cli.person import LONGEST_TEXT, who
+from ranonce.cli.person import LONGEST_TEXT, named_run, who
 from ranonce.cli.report import write_json
 from ranonce.errors import EX_PERSON_NEEDED, EX_TRY_LATER, UsageError
-from ranonce.lifecycle import RunKey
 from ranonce.names import check_job_name, plain
-from ranonce.naming import one_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,25 +44,21 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     _, ledger = open_ledger(parsed, environ, job=job)
     tell_warnings(ledger)
-    declared = ledger.declared(job)
-    if declared is None:
-        raise UsageError(f"the ledger does not know the job {job!r}.", "See: ranonce status")
-    window = one_named(declared.versions, text, lambda: ledger.store.runs_named(job, text)).window
-    key = RunKey(job, window.key, parsed.get("input", ""))
-    refusal = ledger.release(key, window.start, as_, reason, by=who(ledger.host.host))
+    key, start = named_run(parsed, ledger, job, text)
+    refusal = ledger.release(key, start, as_, reason, by=who(ledger.host.host))
     if refusal is not None:
         if refusal.reason == "unknown":
             raise UsageError(f"{key} has never run.", f"See: ranonce status {job}")
         if refusal.reason == "pruned":
-            raise UsageError(f"{key} was over long ago: {refusal.sentence}.", f"See: ranonce show {job} {window.key}")
+            raise UsageError(f"{key} was over long ago: {refusal.sentence}.", f"See: ranonce show {job} {key.window}")
         if parsed.flag("json"):
-            told = {"event": "refused", "job": job, "window": window.key}
+            told = {"event": "refused", "job": job, "window": key.window}
             write_json({**told, "reason": refusal.reason, "sentence": refusal.sentence})
         else:
             print(f"{plain(refusal.sentence)}. Nothing was changed.")
         return EX_TRY_LATER if refusal.reason == "busy" else EX_PERSON_NEEDED
     if parsed.flag("json"):
-        write_json({"event": "released", "job": job, "window": window.key, "as": as_, "reason": reason})
+        write_json({"event": "released", "job": job, "window": key.window, "as": as_, "reason": reason})
     else:
         print(f"{key} is released as {as_}." + (" It may be attempted again." if as_ == "not-done" else ""))
     return 0

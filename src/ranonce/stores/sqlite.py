@@ -33,6 +33,7 @@ from ranonce.stores.line import WaitingLine
 from ranonce.stores.sqlite_file import APPLICATION_ID, FORMAT, LOST, SQL, private_file, quoted, translated
 from ranonce.stores.sqlite_rows import (
     event_of,
+    event_row,
     gate_of,
     gate_row,
     held_of,
@@ -227,24 +228,7 @@ class SqliteStore:
 
     def _add(self, event: Event) -> Event:
         at = round(event.at, 3)
-        key = event.key
-        values = (
-            format_instant(at, precision="ms"),
-            key.job,
-            event.window_start,
-            key.window,
-            key.input,
-            event.event,
-            event.reason,
-            event.attempt,
-            event.generation,
-            event.owner,
-            event.trigger,
-            event.version,
-            event.host,
-            json.dumps(event.data) if event.data else "{}",
-            event.output,
-        )
+        values = event_row(event, at, json.dumps(event.data) if event.data else "{}")
         seq = self._db.execute(SQL["add_event"], values).lastrowid
         return event.replace(seq=seq, at=at)
 

@@ -15,9 +15,8 @@ from ranonce.lifecycle import RUNNING
 from ranonce.merging import ADDED, ADVANCED, BESIDES, Merged, merge
 from ranonce.stores.base import TakenIn
 from ranonce.stores.sqlite_file import SQL as MAIN
-from ranonce.stores.sqlite_rows import event_of, gate_row, held_of, run_of, run_row
+from ranonce.stores.sqlite_rows import event_of, event_row, gate_row, held_of, run_of, run_row
 from ranonce.stores.statements import load
-from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,11 +120,14 @@ class _Taking:
         self.db.executemany(MAIN["put_run"], map(run_row, runs))
         self.events += len(events)
         if not self.intake.keep_numbers:
-            self.db.executemany(SQL["add_numbered_event"], (_event_row(event, None) for event in events))
+            self.db.executemany(SQL["add_numbered_event"], (_numbered(event, None) for event in events))
             return
         for event in events:
             taken = event.seq is None or self.store.ask(SQL["seq_is_taken"], event.seq)
-            self.db.execute(SQL["add_numbered_event"], _event_row(event, None if taken else event.seq))
+            self.db.execute(
+                SQL["add_numbered_event"],
+                (None if taken else event.seq, *event_row(event, event.at, _data_text(event.data))),
+            )
 
     def result(self) -> TakenIn:
         """Return what has become of the batch; the newest event is told, for the journal."""
@@ -133,26 +135,8 @@ class _Taking:
         return TakenIn(dict(self.counts), tuple(self.left), self.events, last)
 
 
-def _event_row(event: Event, seq: int | None) -> tuple[Any, ...]:
-    key = event.key
-    return (
-        seq,
-        format_instant(event.at, precision="ms"),
-        key.job,
-        event.window_start,
-        key.window,
-        key.input,
-        event.event,
-        event.reason,
-        event.attempt,
-        event.generation,
-        event.owner,
-        event.trigger,
-        event.version,
-        event.host,
-        _data_text(event.data),
-        event.output,
-    )
+def _numbered(event: Event, seq: int | None) -> tuple[Any, ...]:
+    return (seq, *event_row(event, event.at, _data_text(event.data)))
 
 
 _LAST: list[tuple[object, str]] = [({}, "{}")]

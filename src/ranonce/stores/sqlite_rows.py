@@ -209,3 +209,25 @@ def tombstone_of(job: str, row: tuple[Any, ...]) -> Tombstone:
     """Return the tombstone of a row."""
     since, until, runs, failed, pruned_at = row
     return Tombstone(job, since, until, runs, failed, read_instant(pruned_at))
+
+
+def event_row(event: Event, at: float, data: str) -> tuple[Any, ...]:
+    """Return the row of an event, without its number; `data` is its data as JSON."""
+    key = event.key
+    return (
+        text_of(at),
+        key.job,
+        event.window_start,
+        key.window,
+        key.input,
+        event.event,
+        event.reason,
+        event.attempt,
+        event.generation,
+        event.owner,
+        event.trigger,
+        event.version,
+        event.host,
+        data,
+        event.output,
+    )
