@@ -14,7 +14,9 @@ from ranonce.doctor import clocks, host, jobs, locks, places, records, store
 from ranonce.doctor.finding import NOTE, OK, PROBLEM
 from ranonce.filesystem import FileSystem, file_system_of
 from ranonce.journal import Journal
-from ranonce.lifecycle import Retention, ScheduleVersion
+from ranonce.lifecycle import Event, Retention, RunKey, ScheduleVersion
+from ranonce.merging import Told
+from ranonce.stores.base import Intake
 from tests.planted import Planted, at
 
 ROOT = os.geteuid() == 0
@@ -427,6 +429,28 @@ def test_no_gap_is_no_gap_however_many_there_are():
     for seq in range(1, 100_001):
         numbers.see(seq)
     assert (list(numbers.gone()), numbers.count) == ([], 100_000)
+
+
+def test_a_number_that_cannot_be_true_takes_no_more_room_than_any_other():
+    numbers = records.Numbers(after=0)
+    for seq in (1, 2, (1 << 53) - 1, 1 << 62):
+        numbers.see(seq)
+    assert list(numbers.gone()) == [(3, (1 << 53) - 2), (1 << 53, (1 << 62) - 1)]
+
+
+def test_numbers_that_never_came_in_with_an_import_are_a_note_and_those_gone_since_a_problem():
+    planted = Planted("hour")
+    born = planted.store.identity().created_at
+    for number, time in ((3, born - 60), (5, born - 30), (9, born), (12, born + 1)):
+        told = Event(time, RunKey("j", "2026-11-09T10"), at("2026-11-09T10:00:00Z"), "noted", 0, 1, seq=number)
+        planted.store.upkeep().take_in(Intake([Told(None, (told,))], keep_numbers=True), lambda run, lease: False)
+    found = [(each.level, each.seen.partition(":")[0]) for each in records.records(planted.store)]
+    assert found == [
+        (NOTE, "events 1 to 2 are not there"),
+        (NOTE, "event 4 is not there"),
+        (PROBLEM, "events 6 to 8 are gone, and nothing was pruned there"),
+        (PROBLEM, "events 10 to 11 are gone, and nothing was pruned there"),
+    ]
 
 
 def test_runs_and_events_of_a_store_that_is_whole_tell_the_same():

@@ -17,6 +17,7 @@ from ranonce.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
 # What became of a run that was told.
 ADDED, ADVANCED, SAME, KEPT, BUSY, PRUNED = "added", "advanced", "same", "kept", "busy", "pruned"
@@ -165,6 +166,51 @@ def _brought_before(told: Told, known_events: Sequence[Event]) -> bool:
 
 def _numbers(event: Event) -> dict[str, int]:
     return {"attempt": event.attempt, "generation": event.generation}
+
+
+def fitted(run: Run | None, events: Sequence[Event], bare: Run, source: str) -> Told:
+    """Return a run whose row and events contradict each other as one story that can be.
+
+    Done where one of them says so; else as its events tell it, unless the row has come further. Where the events cannot
+    all be there, the state alone is told, as a start and a verdict. `bare` is the run without a state.
+    """
+    story = folded(events)
+    told = _as_events_say(story, events, run or bare) if story.status is not None else None
+    best = max((each for each in (told, run) if each is not None), key=lambda each: (each.status == DONE, _rank(each)))
+    if best is told and story.fault is None and (run is None or run.attempt <= best.attempt):
+        return Told(best, tuple(events))
+    return _in_short(best.replace(attempt=max(best.attempt, run.attempt if run else 1)), events, source)
+
+
+def _as_events_say(story: Story, events: Sequence[Event], run: Run) -> Run:
+    """Return the run in the state that its events lead to, even where none of them tells how it began."""
+    if story.started_at is not None:
+        return state_of(story, run)
+    verdict = next(event for event in reversed(events) if event.event not in BESIDES)
+    story.started_at = run.started_at or verdict.at
+    story.attempt, story.generation = max(verdict.attempt, 1), verdict.generation
+    story.owner, story.trigger, story.version = (
+        verdict.owner or run.owner or "imported",
+        verdict.trigger,
+        verdict.version,
+    )
+    return state_of(story, run)
+
+
+def _in_short(run: Run, events: Sequence[Event], source: str) -> Told:
+    """Tell a run's state with no more events than it takes, and what happened besides."""
+    data: dict[str, Any] = {"imported": source}
+    fields: dict[str, Any] = {"trigger": run.trigger, "version": run.version}
+    numbers = (run.attempt, run.generation)
+    start = Event(run.started_at, run.key, run.window_start, "start", *numbers, "imported", run.owner, data=data)
+    start = start.replace(**fields)
+    short = [event for event in events if event.event in BESIDES] + [start]
+    if run.status != RUNNING:
+        says = {"exit": run.exit, "resume_at": run.resume_at, "late": run.late or None}
+        data = {**data, **{name: value for name, value in says.items() if value is not None}}
+        at = run.started_at if run.finished_at is None else run.finished_at
+        short.append(start.replace(at=at, event=run.status, reason=run.reason, data=data))
+    return Told(state_of(folded(short), run), tuple(short))
 
 
 def folded(events: Iterable[Event]) -> Story:

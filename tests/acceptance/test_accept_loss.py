@@ -209,6 +209,29 @@ def test_what_can_still_be_read_of_a_damaged_file_is_kept(world):
     assert states(world) == DONE
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM events WHERE event = 'start'",
+        "UPDATE events SET attempt = 7",
+        "UPDATE events SET owner = 'x' WHERE event = 'done'",
+        "UPDATE events SET generation = 3 WHERE event = 'start'",
+    ],
+)
+def test_what_is_put_together_of_contradictions_is_whole(world, damage):
+    three_nights(world)
+    shutil.rmtree(world.folder)
+    world.sql("DROP TRIGGER events_are_not_removed")
+    world.sql("DROP TRIGGER events_are_not_changed")
+    world.sql(damage)
+    world.sql('UPDATE runs SET status = ? WHERE "window" = ?', "failed", TODAY)
+    accepted(world)
+    assert states(world) == DONE
+    assert accepted(world)["event"] == "nothing-wrong"
+    checked = world.ranonce("doctor", "--deep", "--json")
+    assert (checked.exit, [line for line in checked.out.splitlines() if b'"problem"' in line]) == (0, [])
+
+
 def test_attempts_and_failures_are_put_back_too(world):
     world.run(sh="exit 3")
     world.run(sh="exit 4")

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 SHOWN = 10
 #: A run that changes each time it is looked at is at work, not damaged.
 LOOKS = 5
+#: Numbers of events are noted in pieces of so many bytes.
+PIECE_BYTES = 64
+IMPORT = "if an export was damaged, and a whole one can be had, import that"
 RESTORE = "restore the ledger from a backup of before that (ranonce backup), and see who may write the file"
 
 
 def records(store: Store) -> Iterator[Finding]:
     """Compare every run with its events, and look for events that are gone."""
     check = Check("events", "folded all events and compared them with the runs")
-    numbers = Numbers(store.upkeep().pruned_seq())
+    numbers = Numbers(store.upkeep().pruned_seq(), store.identity().created_at)
     runs = faults = 0
     try:
         for place, those, stories in _side_by_side(store, numbers):
@@ -50,47 +53,59 @@ def records(store: Store) -> Iterator[Finding]:
     gone = [(first, last) for first, last in numbers.gone() if last > pruned]
     for first, last in gone[:SHOWN]:
         which = f"event {first} is" if first == last else f"events {first} to {last} are"
-        yield check.problem(f"{which} gone, and nothing was pruned there", RESTORE)
+        if numbers.never_came(last):
+            yield check.note(f"{which} not there: they did not come in with what was imported", IMPORT)
+        else:
+            yield check.problem(f"{which} gone, and nothing was pruned there", RESTORE)
     if not faults and not gone:
         yield check.ok(f"{few(runs, 'run')} and {few(numbers.count, 'event')} tell the same")
 
 
 class Numbers:
-    """Which numbers of events were seen, beyond those that may have been pruned: one bit for each."""
+    """Which numbers of events were seen, beyond those that may have been pruned: one bit for each, in pieces, since a
+    number may be any in a file that was changed by hand."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, after: int, born: float = 0.0) -> None:
         self.after = after
+        self.born = born  # what happened before was brought from another ledger, under the numbers it had there
         self.count = 0
-        self._seen = bytearray()
+        self._own = 1 << 63  # the first number of what happened in this ledger itself
+        self._brought = 0  # the last number of what was brought
+        self._pieces: dict[int, bytearray] = {}
 
-    def see(self, seq: int) -> None:
-        """Note that an event with this number is there."""
+    def see(self, seq: int, at: float = 0.0) -> None:
+        """Note that an event with this number is there, of this instant."""
         self.count += 1
-        at = seq - self.after - 1
-        if at < 0:
+        if at >= self.born:
+            self._own = min(self._own, seq)
+        else:
+            self._brought = max(self._brought, seq)
+        place = seq - self.after - 1
+        if place < 0:
             return
-        byte = at >> 3
-        if byte >= len(self._seen):
-            self._seen.extend(bytes(byte + 1 - len(self._seen) + 4096))
-        self._seen[byte] |= 1 << (at & 7)
+        number, bit = divmod(place, PIECE_BYTES * 8)
+        piece = self._pieces.get(number)
+        if piece is None:
+            piece = self._pieces[number] = bytearray(PIECE_BYTES)
+        piece[bit >> 3] |= 1 << (bit & 7)
+
+    def never_came(self, last: int) -> bool:
+        """Say whether numbers up to this one, which are missing, are of what was brought from another ledger."""
+        return last < min(self._own, self._brought)
 
     def gone(self) -> Iterator[tuple[int, int]]:
         """Return (first, last) of the numbers that are missing among those that were seen."""
-        first = last = None
-        for seq in self._missing():
-            if last is not None and first is not None and seq != last + 1:
-                yield first, last
-                first = None
-            first, last = seq if first is None else first, seq
-        if first is not None and last is not None:
-            yield first, last
-
-    def _missing(self) -> Iterator[int]:
-        seen = self._seen.rstrip(b"\0")
-        for byte, bits in enumerate(seen):
-            if bits != 0xFF:
-                upto = bits.bit_length() if byte == len(seen) - 1 else 8
-                yield from (self.after + 1 + byte * 8 + bit for bit in range(upto) if not bits >> bit & 1)
+        due = self.after + 1
+        for number in sorted(self._pieces):
+            for at, bits in enumerate(self._pieces[number]):
+                begins = self.after + 1 + (number * PIECE_BYTES + at) * 8
+                if bits == 0xFF and begins == due:
+                    due += 8
+                    continue
+                for seq in (begins + bit for bit in range(8) if bits >> bit & 1):
+                    if seq > due:
+                        yield due, seq - 1
+                    due = seq + 1
 
 
 def _side_by_side(store: Store, numbers: Numbers) -> Iterator[tuple[Place, dict[RunKey, Run], dict[RunKey, Story]]]:
@@ -117,7 +132,7 @@ def _told(events: Iterator[Event], numbers: Numbers | None = None) -> dict[RunKe
     stories: dict[RunKey, Story] = {}
     for event in events:
         if numbers is not None and event.seq is not None:
-            numbers.see(event.seq)
+            numbers.see(event.seq, event.at)
         if event.event in TELL_OF_A_RUN:
             story = stories.get(event.key)
             if story is None:

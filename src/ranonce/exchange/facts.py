@@ -15,7 +15,7 @@ from ranonce.folding import OUTCOMES
 from ranonce.journal import decode
 from ranonce.lifecycle import DONE, HELD, Event, Run, RunKey
 from ranonce.merging import Told, folded, state_of
-from ranonce.timefmt import DAY, parse_instant, shown
+from ranonce.timefmt import DAY, INSTANTS_END, parse_instant, shown
 from ranonce.windows import Schedule, Window
 
 TYPE_CHECKING = False
@@ -199,11 +199,15 @@ def placed(key: str, start: int | None) -> Window | None:
         if start in (None, window.start):
             return window
     try:
-        instant = int(parse_instant(key))
+        begins, length = int(parse_instant(key)), 60
     except UsageError:
         # In a named zone days and hours begin at another instant, which only the journal knows.
-        return Window(key, start, start + _LENGTHS.get(len(key), 3600)) if start is not None else None
-    return Window(key, instant, instant + 60) if start in (None, instant) else None
+        if start is None:
+            return None
+        begins, length = start, _LENGTHS.get(len(key), 3600)
+    if start not in (None, begins) or begins + length >= INSTANTS_END:
+        return None
+    return Window(key, begins, begins + length)
 
 
 class ReceiptReader:
@@ -242,7 +246,8 @@ class ReceiptReader:
         if isinstance(found, str):
             raise UsageError(found)
         job, place = found
-        _, _, digest = fields.told.get("run", "").removeprefix(f"{job}:").partition(f"{place.window.key}:")
+        run = fields.text("run") if "run" in fields.told else ""
+        _, _, digest = run.removeprefix(f"{job}:").partition(f"{place.window.key}:")
         key = RunKey(job, place.window.key, digest if len(digest) == 64 else "")
         told = Event(
             place.window.start,

@@ -6,13 +6,14 @@ edited by hand gets into a ledger half understood.
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 
 from ranonce.errors import UsageError
 from ranonce.lifecycle import STATES, Event, Gate, Run, RunKey, ScheduleVersion
 from ranonce.names import check_job_name, check_name
 from ranonce.stores.base import Job, Tombstone
-from ranonce.timefmt import format_instant, parse_instant, shown
+from ranonce.timefmt import checked, format_instant, parse_instant, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ class Fields:
 
     def text(self, name: str) -> str:
         """Return a text."""
-        return str(self._of(name, str))
+        value = str(self._of(name, str))
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise UsageError(f"{name} is {shown(value)}, which is no text.")
+        return value
 
     def text_or_none(self, name: str) -> str | None:
         """Return a text that may be absent."""
@@ -150,7 +154,12 @@ class Fields:
 
     def data(self, name: str) -> dict[str, Any]:
         """Return an object; empty where it is absent."""
-        return dict(self._of(name, dict)) if self.told.get(name) is not None else {}
+        value = dict(self._of(name, dict)) if self.told.get(name) is not None else {}
+        try:
+            json.dumps(value, allow_nan=False)
+        except (ValueError, RecursionError):
+            raise UsageError(f"{name} holds what is no JSON.") from None
+        return value
 
     def _of(self, name: str, kind: type | tuple[type, ...]) -> Any:
         if name not in self.told:
@@ -213,6 +222,11 @@ def event_of(fields: Fields) -> Event:
     event = fields.text("event")
     if event not in EVENTS:
         raise UsageError(f"event is {shown(event)}.")
+    data = fields.data("data")
+    try:
+        _check_state(event, Fields(data))
+    except UsageError as error:
+        raise UsageError(f"of its data, {error.sentence}") from None
     return Event(
         fields.instant("at"),
         fields.key(),
@@ -225,10 +239,20 @@ def event_of(fields: Fields) -> Event:
         fields.text("trigger"),
         fields.text_or_none("version"),
         fields.text("host"),
-        fields.data("data"),
+        data,
         _output(fields),
         fields.whole("seq", 1) if "seq" in fields.told else None,
     )
+
+
+def _check_state(event: str, data: Fields) -> None:
+    """Look at what of an event's data becomes part of its run's state."""
+    if data.told.get("exit") is not None:
+        data.whole("exit", -MOST)
+    if data.told.get("resume_at") is not None:
+        checked(data.number("resume_at"))
+    if event == "released" and data.told.get("as") not in ("done", "not-done"):
+        raise UsageError(f"as is {shown(data.told.get('as'))}.")
 
 
 def _output(fields: Fields) -> bytes | None:

@@ -65,6 +65,7 @@ class Import:
         self._others: list[Tombstone | Gate] = []
         self._head: Head | None = None
         self._keep_numbers = False
+        self._highest = 0  # number of an event, where they are kept
         self._left_out: dict[str, str] = {}  # jobs that cannot come in, and why
         self._placed: set[str] = set()  # jobs the ledger has a row of
 
@@ -93,6 +94,8 @@ class Import:
                 return
             self._place(item.key.job)
             self._batch.append(item)
+            if self._keep_numbers:
+                self._highest = max(self._highest, *(event.seq or 0 for event in item.events), 0)
             if len(self._batch) >= BATCH:
                 self._commit()
         elif isinstance(item, Bad):
@@ -141,7 +144,8 @@ class Import:
     def _commit(self, *, last: bool = False) -> None:
         """Write what has come so far. How far events were pruned is noted last: until then the numbers are kept."""
         whole = last and self._keep_numbers and not self.bad.count
-        pruned_seq = self._head.pruned_seq if self._head and whole else 0
+        # An export that claims more were pruned than there are would blind whoever looks for lost ones.
+        pruned_seq = min(self._head.pruned_seq, self._highest) if self._head and whole else 0
         if not self._batch and not self._others and not pruned_seq:
             return
         stones = [one for one in self._others if isinstance(one, Tombstone) and one.job not in self._left_out]

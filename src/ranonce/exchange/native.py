@@ -6,9 +6,12 @@ from collections import Counter
 
 from ranonce.errors import UsageError
 from ranonce.exchange import form
+from ranonce.exchange.facts import placed
 from ranonce.exchange.lines import Bad, Block
-from ranonce.lifecycle import HELD, RUNNING, Event, Gate, Run, ScheduleVersion
-from ranonce.merging import Told
+from ranonce.exchange.lookup import Lookup, Place
+from ranonce.folding import disagreements
+from ranonce.lifecycle import HELD, RUNNING, Event, Gate, Run, RunKey, ScheduleVersion
+from ranonce.merging import Told, fitted, folded
 from ranonce.record import Record
 from ranonce.stores.base import Job, Tombstone
 from ranonce.timefmt import shown
@@ -45,6 +48,7 @@ class Export:
         self.counts: Counter[str] = Counter()
         self._head: Head | None = None
         self._job: Declared | None = None
+        self._schedules: dict[str, tuple[ScheduleVersion, ...]] = {}
         self._runs: list[Run] = []
         self._events: list[Event] = []
         self._at: tuple[str, int] | None = None  # job and window that are being told of
@@ -76,7 +80,7 @@ class Export:
             yield from self._told()
             yield from self._apart(kind, line, fields)
 
-    def _window(self, kind: str, fields: form.Fields) -> Iterator[Told]:
+    def _window(self, kind: str, fields: form.Fields) -> Iterator[Told | Bad]:
         one = form.run_of(fields) if kind == "run" else form.event_of(fields)
         if (one.key.job, one.window_start) != self._at:
             yield from self._told()
@@ -120,21 +124,45 @@ class Export:
 
     def _declared(self) -> Iterator[Declared]:
         if self._job is not None and self._wanted(self._job.job.name):
+            self._schedules[self._job.job.name] = self._job.versions
             yield self._job
         self._job = None
 
-    def _told(self) -> Iterator[Told]:
+    def _told(self) -> Iterator[Told | Bad]:
         """Give out the window that was told of."""
         assert self._head is not None
         runs, events, self._runs, self._events = self._runs, self._events, [], []
         if self._at is None or not self._wanted(self._at[0]):
             return
-        for run in runs:
-            own = tuple(event for event in events if event.key == run.key)
-            yield settled(Told(run, own), self._head.exported_at)
-        keys = {run.key for run in runs}
-        for key in dict.fromkeys(event.key for event in events if event.key not in keys):
-            yield Told(None, tuple(event for event in events if event.key == key))
+        rows = {run.key: run for run in runs}
+        for key in dict.fromkeys([*rows, *(event.key for event in events)]):
+            own = tuple(event for event in events if event.key == key)
+            yield from self._fitting(rows.get(key), own, self._head.exported_at)
+
+    def _fitting(self, run: Run | None, events: tuple[Event, ...], exported_at: float) -> Iterator[Told | Bad]:
+        """Give out a run, and say so where its row and its events contradict each other: a line of it was lost, or
+        was edited. Nothing that contradicts itself comes into a ledger."""
+        if not any(disagreements(run, folded(events))):
+            yield settled(Told(run, events), exported_at)
+            return
+        key, start = (run.key, run.window_start) if run else (events[0].key, events[0].window_start)
+        bare = run or self._bare(key, start)
+        if bare is None:
+            yield Bad("events tell of a run, its row is missing, and nobody knows when its window ends", place=str(key))
+            return
+        yield Bad("its row and its events tell different stories; what fits together came in", place=str(key))
+        yield settled(fitted(run, events, bare, "export"), exported_at)
+
+    def _bare(self, key: RunKey, start: int) -> Run | None:
+        """Return a run without a state, whose row is missing; None where its window is not known."""
+        place = Lookup(self._schedules[key.job], float("inf"))(key.window) if self._schedules.get(key.job) else None
+        if isinstance(place, Place) and place.window.start == start:
+            window, schedule = place.window, place.schedule
+        elif (found := placed(key.window, start)) is not None:
+            window, schedule = found, 1
+        else:
+            return None
+        return Run(key, start, window.end, "", 1, 1, "", 0, schedule, "", 0.0)
 
     def _wanted(self, job: str) -> bool:
         return self.only in (None, job)

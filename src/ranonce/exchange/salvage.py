@@ -12,7 +12,7 @@ from ranonce.exchange.lookup import Lookup, Place
 from ranonce.exchange.native import settled
 from ranonce.folding import disagreements
 from ranonce.lifecycle import DONE, Event, Run, RunKey
-from ranonce.merging import Told, folded, state_of
+from ranonce.merging import Told, fitted, folded
 from ranonce.stores.base import Intake
 from ranonce.stores.sqlite import SqliteStore
 
@@ -122,10 +122,8 @@ class Salvage:
         done = DONE in (story.status, run.status if run else None)
         if not done and self._found(first.key, first.window_start) == "":
             return None
-        if run is not None and (run.status == DONE or story.status is None or story.started_at is None):
-            return Told(run, tuple(events))
         bare = run or self._bare(events[0])
-        return Told(state_of(story, bare), tuple(events)) if bare is not None else None
+        return fitted(run, events, bare, "salvaged") if bare is not None else None
 
     def _found(self, key: RunKey, start: int) -> Place | str | None:
         """Return the place of a window; "" where its job has none of that name then, None where nobody can know."""
