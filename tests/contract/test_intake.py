@@ -258,6 +258,18 @@ def test_a_number_that_is_taken_is_given_to_nobody_else(ledger):
     assert [event.seq for event in ledger.store.upkeep().all_events()] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("seqs", [(9, 3, 7, 8), (4, 5, 5, 6), (1, 20, 6, 7), (6, 7, None, 1)])
+def test_numbers_that_contradict_the_order_of_a_story_are_not_kept(ledger, seqs):
+    one, other = told(*FAILED, ("start", 2), ("done", 2)), told(*DONE, day=1)
+    other = Told(other.run, tuple(event.replace(seq=seq) for event, seq in zip(other.events, (5, 20), strict=True)))
+    numbered = tuple(event.replace(seq=seq) for event, seq in zip(one.events, seqs, strict=True))
+    half = told(*FAILED).run
+    take(ledger, other, Told(half, numbered[:2]), keep_numbers=True)
+    take(ledger, Told(one.run, numbered), keep_numbers=True)
+    assert story(ledger) == [("start", 1), ("failed", 1), ("start", 2), ("done", 2)]
+    assert whole(ledger)
+
+
 def test_facts_about_a_window_that_never_ran_are_kept_once(ledger):
     noted = told(*DONE).events[0].replace(event="noted", reason="the host was down", attempt=0)
     assert take(ledger, Told(None, (noted,))).events == 1

@@ -372,11 +372,13 @@ class MemoryStore:
         if run is not None:
             self._runs[place] = run
             self._leases.pop(place, None)
+        after = max((one.seq or 0 for one in self._events if (one.key, one.window_start) == place), default=0)
         for event in merged.events:
-            taken = event.seq is None or any(one.seq == event.seq for one in self._events)
-            seq = event.seq if keep_numbers and not taken else self._seq + 1
+            kept = keep_numbers and event.seq is not None and event.seq > after
+            kept = kept and all(one.seq != event.seq for one in self._events)
+            seq = after = event.seq if kept and event.seq else self._seq + 1
             self._events.append(event.replace(seq=seq, data=json.loads(json.dumps(event.data))))
-            self._seq = max(self._seq, seq or 0)
+            self._seq = max(self._seq, seq)
         self._events.sort(key=lambda event: event.seq or 0)
 
     def set_gate(self, gate: Gate) -> None:

@@ -12,7 +12,7 @@ from itertools import groupby
 from ranonce import jsontext as json
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import RUNNING
-from ranonce.merging import ADDED, ADVANCED, BESIDES, Merged, merge
+from ranonce.merging import ADDED, ADVANCED, BESIDES, merge
 from ranonce.stores.base import TakenIn
 from ranonce.stores.sqlite_file import SQL as MAIN
 from ranonce.stores.sqlite_rows import event_of, event_row, gate_row, held_of, run_of, run_row
@@ -88,10 +88,11 @@ class _Taking:
         rows = self.store.ask(SQL["run"], *place)
         known = run_of(rows[0]) if rows else None
         lease = self._lease(place) if known and known.status == RUNNING else None
+        known_events = self._story(told, known, place)
         merged = merge(
             told,
             known,
-            self._story(told, known, place),
+            known_events,
             live=known is not None and known.status == RUNNING and self.lives(known, lease),
             pruned=known is None and bool(self.store.tombstones(key.job, start, start + 1)),
         )
@@ -99,7 +100,10 @@ class _Taking:
         if merged.outcome not in (ADDED, ADVANCED):
             self.left.append((key, merged.outcome))
             return False
-        self._put(merged, place, had_lease=lease is not None)
+        if lease is not None:
+            self.db.execute(MAIN["drop_lease"], place)
+        after = known_events[-1].seq or 0 if known_events else 0
+        self._write([merged.run] if merged.run else [], merged.events, after)
         return True
 
     def _story(self, told: Told, known: Run | None, place: tuple[Any, ...]) -> list[Event]:
@@ -111,23 +115,21 @@ class _Taking:
         rows = self.store.ask(SQL["lease"], *place)
         return held_of(place[0], rows[0]).lease if rows else None
 
-    def _put(self, merged: Merged, place: tuple[Any, ...], *, had_lease: bool) -> None:
-        if had_lease:
-            self.db.execute(MAIN["drop_lease"], place)
-        self._write([merged.run] if merged.run else [], merged.events)
-
-    def _write(self, runs: Sequence[Run], events: Sequence[Event]) -> None:
+    def _write(self, runs: Sequence[Run], events: Sequence[Event], after: int = 0) -> None:
+        """Write rows and events; the numbers of the first story's events are to follow `after`."""
         self.db.executemany(MAIN["put_run"], map(run_row, runs))
         self.events += len(events)
         if not self.intake.keep_numbers:
             self.db.executemany(SQL["add_numbered_event"], (_numbered(event, None) for event in events))
             return
-        for event in events:
-            taken = event.seq is None or self.store.ask(SQL["seq_is_taken"], event.seq)
-            self.db.execute(
-                SQL["add_numbered_event"],
-                (None if taken else event.seq, *event_row(event, event.at, _data_text(event.data))),
-            )
+        for _, story in groupby(events, key=lambda event: event.key):
+            for event in story:
+                kept = (
+                    event.seq is not None and event.seq > after and not self.store.ask(SQL["seq_is_taken"], event.seq)
+                )
+                row = _numbered(event, event.seq if kept else None)
+                after = self.db.execute(SQL["add_numbered_event"], row).lastrowid or 0
+            after = 0
 
     def result(self) -> TakenIn:
         """Return what has become of the batch; the newest event is told, for the journal."""
