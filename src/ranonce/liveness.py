@@ -180,6 +180,9 @@ class AttemptFile:
         except OSError as error:
             attempt.remove()
             raise _no_attempt_file(path, error) from error
+        except BaseException:  # Ctrl-C in a program of the caller's
+            attempt.remove()
+            raise
         return attempt
 
     def child_started(self, pid: int) -> None:

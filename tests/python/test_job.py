@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -214,6 +215,47 @@ def test_a_time_without_a_zone_is_refused(here):
         daily(nothing)(now=datetime(2026, 11, 9))  # noqa: DTZ001 - the very mistake
     with pytest.raises(UsageError, match="naive"):
         Stop("429", retry_after=datetime(2026, 11, 9))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [("429\r\nToo Many Requests\n", "429\r\nToo Many Requests"), ("", "stopped"), ("\ud800\0", "\\ud800\0")],
+)
+def test_whatever_a_server_answers_a_stop_is_a_stop(here, answer, reason):
+    assert daily(raising(Stop(answer, retry_after=60)))(now=NOON).event == "stopped"
+    assert here.sql("SELECT status, reason FROM runs") == [("stopped", reason)]
+
+
+def test_a_text_of_several_lines_is_noted_and_finished_with(here):
+    def work(run):
+        run.note("two\nlines")
+        run.finish("failed", "three\n\nlines \udcff")
+
+    assert daily(work)(now=NOON).event == "failed"
+    reasons = here.sql("SELECT reason FROM events WHERE event IN ('noted', 'failed') ORDER BY seq")
+    assert reasons == [("two\nlines",), ("three\n\nlines \\udcff",)]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"store": Path("/x/ledger.db")},
+        {"store": b"sqlite:////x"},
+        {"config": 5},
+        {"config": b"/x"},
+        {"input": 5},
+        {"input": "a\0b"},
+        {"input": [1]},
+    ],
+)
+def test_what_is_not_of_its_kind_is_refused_with_a_sentence(here, how):
+    with pytest.raises(UsageError, match=next(iter(how))):
+        daily(nothing)(now=NOON, **how)
+
+
+def test_a_version_that_cannot_be_recorded_is_refused():
+    with pytest.raises(UsageError, match="version"):
+        daily(nothing, version="\udcff")
 
 
 def test_a_stop_that_makes_no_sense_is_refused():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import gc
 import json
 import os
+import pickle
 import signal
 import sqlite3
 import threading
@@ -154,6 +156,14 @@ def test_an_interrupt_in_the_waiting_line_takes_no_turn(ledger, here):
         assert wait_until(is_free)
     finally:
         os.close(line)
+
+
+def test_what_is_this_processs_alone_is_not_copied(ledger):
+    with claim(ledger) as run:
+        for own in (run, ledger):
+            for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match="neither copied nor sent"):
+                    copied(own)
 
 
 def test_a_heartbeat_keeps_the_claim(ledger, here):

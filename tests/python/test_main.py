@@ -89,6 +89,32 @@ def test_an_exception_after_done_was_recorded_is_no_success(programs):
     assert (ran.exit, ran.receipt["event"]) == (1, "done")
 
 
+def test_output_that_cannot_be_written_changes_no_verdict_and_no_status(programs, world):
+    with open("/dev/full", "wb") as full:
+        ended = programs.run(program("print('rows')"), *NOW, env={"PYTHONUNBUFFERED": ""}, stdout=full)
+    assert (ended.exit, world.state()) == (0, ("done", 1))
+    assert "could not be written" in ended.err
+
+
+def test_what_a_job_printed_before_a_signal_is_written_out(programs, world):
+    working = programs.start(program("print('half')\nmark('working')\ntime.sleep(60)"), *NOW)
+    wait_until(programs.marked("working"))
+    working.process.send_signal(signal.SIGTERM)
+    ended = working.ends()
+    assert (ended.exit, ended.out) == (-signal.SIGTERM, b"half\n")
+
+
+@pytest.mark.parametrize(("argv", "said"), [("'--window 2026-11-09'", "no option"), ("[5]", "is not a list of words")])
+def test_arguments_that_are_no_words_are_refused(programs, argv, said):
+    ended = programs.run(program("effect(run)").replace("work.main()", f"work.main({argv})"))
+    assert ended.exit == 64
+    assert said in ended.sentence
+
+
+def test_a_program_without_a_name_has_a_command_line(programs, world):
+    assert programs.run(program("effect(run)").replace("work.main()", "sys.argv = []\n        work.main()")).exit == 0
+
+
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_time_limit_is_kept(programs, kind):
     body = "await asyncio.sleep(60)" if kind == "async def" else "time.sleep(60)"

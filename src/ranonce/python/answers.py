@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from ranonce.cli.stop import LONGEST_REASON, LONGEST_STOP_SECONDS
 from ranonce.errors import UsageError
 from ranonce.lifecycle import Refusal as Refused
-from ranonce.names import check_name
 from ranonce.record import Record
-from ranonce.settings import duration, text
+from ranonce.settings import duration, gates
 from ranonce.timefmt import from_datetime, shown, to_datetime
 
 TYPE_CHECKING = False
@@ -58,12 +57,24 @@ class Stop(Exception):
         retry_after: float | str | timedelta | datetime | None = None,
         gate: str | Iterable[str] = (),
     ) -> None:
-        self.reason = text(reason)[:LONGEST_REASON]
-        self.gates = tuple(check_name("gate", name) for name in ([gate] if isinstance(gate, str) else gate))
+        self.reason = said(reason) or "stopped"  # what a server answers may be empty, and is no failure of the job
+        self.gates = gates([gate] if isinstance(gate, str) else gate)
         self.resume_at = None if retry_after is None else _resume_at(retry_after)
         if self.gates and self.resume_at is None:
             raise UsageError("a gate is closed until a time.", "Say which: Stop(…, retry_after=…, gate=…).")
         super().__init__(reason)
+
+
+def plain(words: str) -> str:
+    """Return a reason that can be recorded: bounded, and without what is not text."""
+    return words[:LONGEST_REASON].encode("utf-8", "backslashreplace").decode()
+
+
+def said(words: object) -> str:
+    """Return what a job says in words of its own (or another's: a server's answer, an error's text) to be recorded."""
+    if not isinstance(words, str):
+        raise UsageError(f"{shown(words)} is not text.", "Write str(…).")
+    return plain(words).strip()
 
 
 def _resume_at(retry_after: float | str | timedelta | datetime) -> float:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     Instant = datetime | str
     Duration = float | str | timedelta
-    Input = bytes | str | PathLike[str]
+    Input = bytes | bytearray | memoryview | str | PathLike[str]
 
     class Settings(TypedDict, total=False):
         """How a job is run. What is left out comes from the configuration, else it has the default of `ranonce run`."""
@@ -92,6 +92,14 @@ class Place(Record):
     def open(self) -> Connections:
         """Open the ledger. Raises ConfigError, NotThisLedger or StoreUnavailable."""
         return Connections(ledger_of(self.configuration(None), self.environment()))
+
+
+def place_of(store: str | None, ledger: str | None, config: str | PathLike[str] | None) -> Place:
+    """Return which ledger a caller means. Raises UsageError for what is not of its kind."""
+    for name, given in (("store", store), ("ledger", ledger)):
+        if not (given is None or isinstance(given, str)):
+            raise UsageError(f"{name}={shown(given)} is not text.", "A store is written sqlite:////PATH.")
+    return Place(store, ledger, None if config is None else _path("config", config))
 
 
 class Plan(Record):
@@ -162,11 +170,25 @@ def asked(
 
 
 def _digest(given: Input) -> str:
-    if isinstance(given, bytes):
+    if isinstance(given, (bytes, bytearray, memoryview)):
         import hashlib
 
         return hashlib.sha256(given).hexdigest()
-    return digest_of(os.fspath(given))
+    return digest_of(_path("input", given))
+
+
+def _path(name: str, given: object) -> str:
+    path = given.__fspath__() if isinstance(given, os.PathLike) else given
+    if not isinstance(path, str) or "\0" in path:
+        raise UsageError(f"{name}={shown(given)} is not a path.", "Give it as text or as a Path.")
+    return path
+
+
+def _version(given: object) -> str:
+    version = text(given)
+    if version != version.encode("utf-8", "backslashreplace").decode():
+        raise UsageError(f"{shown(given)} is not text that can be recorded.", "Give it without surrogates.")
+    return version
 
 
 def job_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +239,7 @@ KINDS: dict[str, Callable[[Any], object]] = {
     "catch_up": text,
     "catch_up_limit": whole,
     "input_mode": text,
-    "version": text,
+    "version": _version,
     "uses": _uses,
     "stop_exit_codes": exit_codes,
     "keep_output": flag,

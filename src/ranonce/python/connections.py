@@ -35,6 +35,7 @@ class Connections:
         self._left_behind: list[object] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._fork: int | None = None  # the thread that waits to fork: meanwhile no other begins a question
         _watch_forks()
         with _turn[0]:
             _every.add(self)
@@ -57,6 +58,7 @@ class Connections:
     def _take(self, wait: float) -> OpenLedger:
         here = threading.get_ident()
         with self._changed:
+            self._changed.wait_for(lambda: self._fork in (None, here) or here in self._lent.values())
             if self._closed:
                 raise UsageError("this ledger is closed.", "Open it again: Ledger.open().")
             if idle := self._idle.get(wait):
@@ -98,15 +100,18 @@ class Connections:
 
     def _before_fork(self) -> None:
         self._changed.acquire()
-        here = threading.get_ident()
+        here = self._fork = threading.get_ident()
         self._changed.wait_for(lambda: all(thread == here for thread in self._lent.values()), FORK_WAIT_SECONDS)
         self._close_idle()
 
     def _after_fork_here(self) -> None:
+        self._fork = None
+        self._changed.notify_all()
         self._changed.release()
 
     def _after_fork_there(self) -> None:
         self._changed = threading.Condition()
+        self._fork = None
         self._left_behind += self._lent  # the parent's: not to be closed, so never to be forgotten
         self._lent.clear()
 

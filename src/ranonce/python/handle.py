@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 from ranonce.lifecycle import FAILED, HELD
 from ranonce.lifecycle import Refusal as Refused
 from ranonce.python.answers import Refusal, public
-from ranonce.python.calling import Place, asked, claim, job_settings, plan
+from ranonce.python.calling import Place, asked, claim, job_settings, place_of, plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from os import PathLike
-    from typing import Literal, Self, Unpack
+    from typing import Literal, NoReturn, Self, Unpack
 
     from ranonce.python.calling import Input, Instant, Settings
     from ranonce.python.connections import Connections
@@ -40,7 +38,7 @@ class Ledger:
         `store` is the address of its store, such as `sqlite:////var/lib/ranonce/ledger.db`, `ledger` the id it must
         have, `config` the configuration file. Raises ConfigError, NotThisLedger or StoreUnavailable.
         """
-        place = Place(store, ledger, None if config is None else os.fspath(config))
+        place = place_of(store, ledger, config)
         connections = place.open()
         with connections.lend() as opened:
             found = opened.store.identity().ledger
@@ -85,6 +83,9 @@ class Ledger:
     def close(self) -> None:
         """Let go of the store. Runs that are still held cannot be recorded any more."""
         self._connections.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open ledger can be neither copied nor sent to another process: open it there, too.")
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,6 @@ through it in place, an `async def` one with everything that may wait done in ot
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import types
 from functools import partial
@@ -17,7 +16,7 @@ from ranonce.errors import StoreUnavailable, UsageError
 from ranonce.lifecycle import Refusal as Refused
 from ranonce.names import check_job_name
 from ranonce.python.answers import Stop
-from ranonce.python.calling import Place, asked, claim, job_settings, not_run, plan
+from ranonce.python.calling import asked, claim, job_settings, not_run, place_of, plan
 from ranonce.python.run import Ended, Run
 from ranonce.python.verdict import TimeLimit, told
 from ranonce.record import Record
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeGuard, Unpack, overload
 
     from ranonce.invocation import Asked
-    from ranonce.python.calling import Input, Instant, Plan, Settings
+    from ranonce.python.calling import Input, Instant, Place, Plan, Settings
     from ranonce.python.connections import Connections
     from ranonce.python.handle import Ledger
     from ranonce.python.holder import OnLost
@@ -153,7 +152,7 @@ class Job(Generic[R]):
         question = asked(
             self._settings, window=window, now=now, scheduled_at=scheduled_at, input=input, trigger=trigger
         )
-        place = ledger._place if ledger else Place(store, None, None if config is None else os.fspath(config))
+        place = ledger._place if ledger else place_of(store, None, config)
         call = Call(place, question)
         connections = ledger._connections if ledger else None
         if self._is_async:

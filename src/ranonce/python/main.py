@@ -14,7 +14,15 @@ from ranonce.cli.invoking import INPUT, WORK_OPTIONS
 from ranonce.cli.joboptions import job_settings
 from ranonce.cli.options import Command, Option, parse
 from ranonce.cli.run import COMMAND as RUN
-from ranonce.errors import EX_DONE, EX_STORE_UNAVAILABLE, ConfigError, NotThisLedger, RanonceError, StoreUnavailable
+from ranonce.errors import (
+    EX_DONE,
+    EX_STORE_UNAVAILABLE,
+    ConfigError,
+    NotThisLedger,
+    RanonceError,
+    StoreUnavailable,
+    UsageError,
+)
 from ranonce.invocation import Asked, digest_of, that_counts
 from ranonce.jobspec import JobSpec
 from ranonce.process import STOP_SIGNALS, die_by, hold_standard_streams
@@ -23,6 +31,7 @@ from ranonce.python.calling import Place
 from ranonce.python.job import Call, called, drive
 from ranonce.python.verdict import TimeLimit, ended_well, exit_text, of_the_job
 from ranonce.receipts import Receipt, Receipts, say
+from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,12 +54,30 @@ OF_A_COMMAND = {"grace-kill", "reconcile", "check", "leftovers", "stdin", "raw-e
 def main(job: Job[Any], argv: Sequence[str] | None) -> NoReturn:
     """Run the job once as its command line says, and end the process."""
     hold_standard_streams()
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else [argv] if isinstance(argv, str) else list(argv)
     with _Signals() as signals:
         status = _status(job, words, signals)
+    _write_out()
     if signals.die_by is not None:
         die_by(signals.die_by)
     sys.exit(status)
+
+
+def _write_out() -> None:
+    """Write out what the job has printed. What cannot be written changes no verdict, and no status at the exit.
+
+    Source: the "Note on SIGPIPE" in the documentation of Python's signal module.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError) as error:
+            say(f"ranonce: what the job printed could not be written: {error}.")
+            try:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            except (OSError, ValueError):
+                continue  # a stream of the job's own, which an interpreter does not write out
 
 
 def command_of(job: Job[Any]) -> Command:
@@ -58,7 +85,7 @@ def command_of(job: Job[Any]) -> Command:
     own = {"window", "scheduled-at", "now", "trigger"}
     about = [option for option in RUN.options if option.name in own]
     work = [option for option in WORK_OPTIONS if option.name not in OF_A_COMMAND]
-    program = os.path.basename(sys.argv[0] or "") or job.name
+    program = os.path.basename(sys.argv[0] if sys.argv else "") or job.name
     summary = f"Do a window's work of the job {job.name}, if it is still to be done."
     description = "\n\n".join((job.function.__doc__ or "").strip().split("\n\n")[:1])
     json = Option("json", "Give receipts as JSON, on a terminal too.")
@@ -68,6 +95,8 @@ def command_of(job: Job[Any]) -> Command:
 def _status(job: Job[Any], words: list[str], signals: _Signals) -> int:
     """Return the exit status. Prints one sentence for every error that was foreseen."""
     try:
+        if not all(isinstance(word, str) for word in words):
+            raise UsageError(f"argv={shown(words)} is not a list of words.", "Give each argument as text of its own.")
         command = command_of(job)
         return _carry_out(job, command, parse(command, words), signals)
     except RanonceError as error:

@@ -12,7 +12,6 @@ import time
 import weakref
 
 from ranonce.attempt import Result
-from ranonce.cli.stop import LONGEST_REASON
 from ranonce.errors import (
     EX_CHECK_FAILED,
     EX_CLAIM_LOST,
@@ -25,11 +24,12 @@ from ranonce.errors import (
     UsageError,
 )
 from ranonce.lifecycle import DONE, FAILED, HELD, RUNNING, STOPPED, Verdict, renew
+from ranonce.python.answers import plain
+from ranonce.python.answers import said as words_of
 from ranonce.python.holder import Holder
 from ranonce.python.inside import Inside
-from ranonce.python.verdict import Judged, judge, plain
+from ranonce.python.verdict import Judged, judge
 from ranonce.record import Record
-from ranonce.settings import text as checked_text
 from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import shown, to_datetime
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import sqlite3
     from datetime import datetime
     from types import TracebackType
-    from typing import Literal, Self
+    from typing import Literal, NoReturn, Self
 
     from ranonce.attempt import Order, Terms, Won
     from ranonce.heartbeat import Heartbeat
@@ -110,6 +110,9 @@ class Run:
     def __bool__(self) -> Literal[True]:
         return True
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} is this process's alone: it can be neither copied nor sent to another.")
+
     def __repr__(self) -> str:
         return f"<Run {self.job}:{self.window} attempt {self.attempt}>"
 
@@ -136,7 +139,9 @@ class Run:
     def note(self, text: str) -> None:
         """Note something worth knowing about this run; `ranonce show` tells it. Longer texts are cut."""
         self._may_speak()
-        said, claim = plain(checked_text(text)[:LONGEST_REASON]), self._won.claim
+        said, claim = words_of(text), self._won.claim
+        if not said:
+            raise UsageError(f"{shown(text)} is empty.", "Note something.")
         with self._connections.lend() as ledger:
             held = (claim.owner, claim.attempt)
             refusal = ledger.note(claim.key, claim.window.start, said, by="", held=held)
@@ -160,7 +165,7 @@ class Run:
         self._goes_on()  # a verdict that comes too late is recorded as lost
         if outcome not in OUTCOMES:
             raise UsageError(f"{shown(outcome)} is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
-        said = None if reason is None else plain(checked_text(reason)[:LONGEST_REASON])
+        said = None if reason is None else words_of(reason) or None
         data = {"verified": False} if outcome == DONE else {}
         judged = Judged(Verdict(outcome, time.time(), said, data=data), OUTCOMES[outcome])
         if outcome == DONE and self._terms.spec.checks:

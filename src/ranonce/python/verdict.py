@@ -8,10 +8,9 @@ import time
 import traceback
 
 from ranonce.attempt import passed_on
-from ranonce.cli.stop import LONGEST_REASON
 from ranonce.errors import EX_CLAIM_LOST, EX_DONE, EX_STOPPED, EX_TIME_LIMIT, ClaimLost
 from ranonce.lifecycle import DONE, FAILED, STOPPED, Gate, Verdict
-from ranonce.python.answers import Stop
+from ranonce.python.answers import Stop, plain
 from ranonce.record import Record
 
 TYPE_CHECKING = False
@@ -128,11 +127,6 @@ def _exit(left: SystemExit, spec: JobSpec, failed: Verdict) -> Judged:
     if code in spec.stop_exit_codes:
         return Judged(failed.replace(outcome=STOPPED, reason=f"exit {code}", exit=code), EX_STOPPED)
     return Judged(failed.replace(reason=f"exit {code}", exit=code), passed_on(code))
-
-
-def plain(said: str) -> str:
-    """Return a reason that can be recorded: bounded, and without what is not text."""
-    return said[:LONGEST_REASON].encode("utf-8", "backslashreplace").decode()
 
 
 def of_the_job(error: BaseException) -> TracebackType | None:
