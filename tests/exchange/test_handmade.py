@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -224,6 +225,18 @@ def test_windows_are_those_of_the_schedule(ledger, file, every, tz, window, key)
 def test_windows_of_another_grain_are_bad_lines(ledger, file, every, window):
     report = brought(ledger, file(said("done", window, "2026-11-08T00:00:00Z")), job="job", every=every)
     assert (report.bad, states(ledger)) == (1, {})
+
+
+def test_names_without_end_are_not_remembered(ledger, file):
+    path = file(
+        said("start", A), *(said("done", f"{number}{'k' * 500_000}", "2026-11-07T05:00:00Z") for number in range(40))
+    )
+    tracemalloc.start()
+    try:
+        assert brought(ledger, path, **HOURLY).bad == 40
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_done_here_stays_done(ledger, file):

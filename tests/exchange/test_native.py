@@ -8,6 +8,7 @@ import json
 import pytest
 
 from ranonce.errors import UsageError
+from ranonce.exchange import importing
 from ranonce.exchange.exporting import Wanted, export
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Event, Retention, Run, RunKey
@@ -305,6 +306,21 @@ def test_output_comes_through_as_bytes(planted, file):
     lines, _ = exported(planted.store)
     kept = [json.loads(line)["output"] for line in lines if '"output"' in line]
     assert [base64.b64decode(each) for each in kept] == [b"\x00\xffbye"]
+
+
+def test_much_output_comes_in_by_several_transactions(file, monkeypatch):
+    planted = Planted("hour", store=MemoryStore("a" * 32, wall=lambda: BORN - 86400))
+    for hour in range(9):
+        planted.event("lost", planted.recorded(planted.run(f"2026-11-07T0{hour}")), at=BORN - 50_000, output=b"x" * 300)
+    monkeypatch.setattr(importing, "BATCH_BYTES", 1000)
+    ledger = empty()
+    sizes = []
+    take_in = ledger.store.take_in
+    monkeypatch.setattr(
+        ledger.store, "take_in", lambda told, lives: (sizes.append(len(told.told)), take_in(told, lives))[1]
+    )
+    assert brought(ledger, file(exported(planted.store)[0])).runs == {"added": 9}
+    assert sizes == [4, 4, 1]
 
 
 def test_what_nobody_can_recognise_is_refused(file):

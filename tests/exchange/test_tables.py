@@ -64,6 +64,13 @@ def test_runs_come_in_with_their_outbox_named(ledger, path):
     assert "secret" not in str(everything(ledger))
 
 
+def test_texts_without_end_are_cut(ledger, path):
+    long = run_row("triage:2026-11-05:" + "a" * 100_000, "done")
+    made(path, RUNS, (*long[:3], "o" * 100_000, *long[4:]))
+    assert brought(ledger, path, every="day").runs == {"added": 1}
+    assert len(str(everything(ledger))) < 5000
+
+
 def test_two_payloads_of_a_day_are_two_completions(ledger, path):
     rows = [run_row(f"triage:2026-11-07:{digest * 16}", "done") for digest in ("a", "b")]
     made(path, RUNS, *rows)

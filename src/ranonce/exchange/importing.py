@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from ranonce.lifecycle import Event, Lease, Run, RunKey
     from ranonce.stores.base import Store
 
-#: So many windows are written in one transaction: a fifth of a second, in which jobs wait.
+#: So many windows, or so many bytes of output, are written in one transaction: a fifth of a second, in which jobs wait.
 BATCH = 2000
+BATCH_BYTES = 4 << 20
 #: So many bad places, and windows that were left as they are, are named; all are counted.
 NAMED = 10
 
@@ -62,6 +63,7 @@ class Import:
         self.bad = _BadOnes()
         self.left: list[tuple[RunKey, str]] = []
         self._batch: list[Told] = []
+        self._bytes = 0  # of output in it
         self._others: list[Tombstone | Gate] = []
         self._head: Head | None = None
         self._keep_numbers = False
@@ -96,7 +98,8 @@ class Import:
             self._batch.append(item)
             if self._keep_numbers:
                 self._highest = max(self._highest, *(event.seq or 0 for event in item.events), 0)
-            if len(self._batch) >= BATCH:
+            self._bytes += sum(len(event.output) for event in item.events if event.output)
+            if len(self._batch) >= BATCH or self._bytes >= BATCH_BYTES:
                 self._commit()
         elif isinstance(item, Bad):
             self.bad.add(item)
@@ -164,7 +167,7 @@ class Import:
         self.events += taken.events
         told = [(key, why) for key, why in taken.left if why in (KEPT, BUSY, PRUNED)]
         self.left += told[: max(0, NAMED - len(self.left))]
-        self._batch, self._others = [], []
+        self._batch, self._others, self._bytes = [], [], 0
 
 
 def rehearse(ledger: OpenLedger, source: Source) -> Report:

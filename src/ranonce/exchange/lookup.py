@@ -29,6 +29,8 @@ REMEMBERED = 50_000
 #: Windows that follow each other are looked for in rows of so many at least, and after so many vain attempts no more.
 LEAST_ROW = 8
 ROWS_TRIED = 20
+#: No longer text is a key, or an instant.
+LONGEST_KEY = 40
 HOUR = 3600
 HOURS = tuple(f"T{hour:02}" for hour in range(24))
 
@@ -63,6 +65,8 @@ class Lookup:
         start = self.starts.get(text)
         if start is not None:
             return Place(Window(text, start, start + self._step), self.versions[0].number)
+        if len(text) > LONGEST_KEY:
+            return f"{shown(text)} is no key of a window"
         place = self._places.get(text)
         if place is None:
             place = self._find(text)
@@ -141,7 +145,7 @@ class Lookup:
         return place
 
     def _named(self, text: str) -> Place:
-        if not 0 < len(text) <= 40:
+        if not text:
             raise UsageError(f"{shown(text)} is no key of a window.")
         wrong: UsageError | None = None
         for version in reversed(self.versions):

@@ -31,6 +31,7 @@ RECEIPTS = ("key", "claimed_at")
 OUTBOX = ("idem_key", "sent_at")
 WAL_MODE = b"\x02\x02"  # bytes 18 and 19 of the file. Source: sqlite.org/fileformat.html
 BUSY_SECONDS = 5.0
+LONGEST_TEXT = 200  # of what is kept as data
 
 
 class _Row(Record):
@@ -91,7 +92,7 @@ class Tables:
             except UsageError as error:
                 yield Bad(error.sentence.rstrip("."), place=where)
                 continue
-            data = {"owner": _text(owner), "attempts": attempts if isinstance(attempts, int) else None}
+            data = {"owner": _short(_text(owner)), "attempts": attempts if isinstance(attempts, int) else None}
             if digest:
                 data["digest"] = digest
             if _text(key) in unsent:
@@ -118,7 +119,7 @@ class Tables:
             data = {"claimed": True, **({"digest": digest} if digest else {})}
             yield _Row(place, job, DONE, at, at, {"imported": "receipts-table", "fields": data})
 
-    def _place(self, key: object) -> tuple[str, Place, str]:
+    def _place(self, key: object) -> tuple[str, Place, str | None]:
         text = _text(key)
         if text is None:
             raise UsageError(f"its key is {shown(key)}")
@@ -127,7 +128,7 @@ class Tables:
             raise UsageError(found)
         job, place = found
         digest = text.rpartition(":")[2] if text.count(":") > 1 else ""
-        return job, place, digest if digest and not digest.strip("0123456789abcdefABCDEF") else ""
+        return job, place, _short(digest) if digest and not digest.strip("0123456789abcdefABCDEF") else None
 
     def _instant(self, name: str, value: object) -> float:
         if isinstance(value, (int, float)):
@@ -231,6 +232,11 @@ def _seconds(text: str) -> float | None:
     whole, _, fraction = text.partition(".")
     digits = whole + fraction
     return float(checked(float(text))) if len(whole) in (10, 11) and digits.isascii() and digits.isdigit() else None
+
+
+def _short(text: str | None) -> str | None:
+    """Return a text as it is kept: nobody's owner or digest is that long."""
+    return text if text is None or len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 def _text(value: object) -> str | None:
