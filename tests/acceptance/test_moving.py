@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 
 import pytest
 
@@ -141,6 +142,34 @@ def test_an_export_that_cannot_be_written_leaves_nothing(world):
     assert ran.exit == 69
     assert "could not be written" in ran.sentence
     assert list((world.root / "work").iterdir()) == []
+
+
+def test_an_export_into_a_pipe_or_through_a_link_leaves_them_what_they_are(world):
+    world.run()
+    os.mkfifo(world.root / "pipe")
+    with open(os.open(world.root / "pipe", os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
+        assert world.ranonce("export", "-o", str(world.root / "pipe")).exit == 0
+        assert json.loads(pipe.read().splitlines()[-1])["kind"] == "end"
+    assert stat.S_ISFIFO(os.lstat(world.root / "pipe").st_mode)
+    (world.root / "link").symlink_to("target")
+    assert world.ranonce("export", "-o", str(world.root / "link")).exit == 0
+    assert (world.root / "link").is_symlink()
+    assert oct((world.root / "target").stat().st_mode) == "0o100600"
+    ran = world.ranonce("export", "-o", str(world.root / "work"))
+    assert (ran.exit, "Is a directory" in ran.sentence) == (69, True)
+
+
+def test_what_a_killed_one_left_is_in_nobodys_way(world):
+    world.run()
+    left = ("$0.db.$$.new", "$0.bak.$$.part", "$0.x.$$.part")
+    for at, words in enumerate(
+        ("init --accept-volatile --config $0.toml --store sqlite:///$0.db", "backup $0.bak", "export -o $0.x")
+    ):
+        script = f'touch "{left[at]}"; exec {world.env["RANONCE"]} {words}'
+        started = subprocess.run(
+            ["/bin/sh", "-c", script, str(world.root / "work" / "new")], env=world.env, capture_output=True, check=False
+        )
+        assert (started.returncode, b"exist" in started.stderr) == (0, False), started.stderr
 
 
 @pytest.mark.parametrize(

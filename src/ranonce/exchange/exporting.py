@@ -18,7 +18,7 @@ from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from ranonce.lifecycle import Event, Run
@@ -102,28 +102,31 @@ def _stories(runs: Iterator[Run], events: Iterator[Event], wanted: Wanted) -> It
 
 
 def to_file(path: str, lines: Callable[[Callable[[str], object]], dict[str, int]]) -> dict[str, int]:
-    """Write to a private file, which gets its name once it is whole and on the disk. Raises StoreUnavailable."""
-    building = f"{path}.{os.getpid()}.part"
+    """Write to a private file, which gets its name once it is whole and on the disk. Raises StoreUnavailable.
+
+    What is no file (a pipe, /dev/null) is written into and stays what it is; a link stays one, too.
+    """
+    path = os.path.realpath(path)
     try:
-        with open(
-            os.open(building, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600),
-            "w",
-            encoding="ascii",
-        ) as file:
-            try:
-                counts = lines(file.write)
-                file.flush()
-                os.fsync(file.fileno())
-                os.rename(building, path)
-            except BaseException:
-                os.unlink(building)
-                raise
-        return counts
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "w", encoding="ascii") as file:
+                return lines(file.write)
+        return _to_new_file(path, lines)
     except OSError as error:
         raise StoreUnavailable(f"{path!r} could not be written: {error.strerror}.", "Nothing was exported.") from error
 
 
-def job_names(store: Store, asked: Iterable[str]) -> list[str]:
-    """Return the jobs that were asked for and are not in the ledger."""
-    known = {job.name for job in store.jobs()}
-    return [name for name in asked if name not in known]
+def _to_new_file(path: str, lines: Callable[[Callable[[str], object]], dict[str, int]]) -> dict[str, int]:
+    # A name of chance: one that was killed in a container has left its own, and its number comes back there.
+    building = f"{path}.{os.urandom(4).hex()}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(building, flags, 0o600), "w", encoding="ascii") as file:
+        try:
+            counts = lines(file.write)
+            file.flush()
+            os.fsync(file.fileno())
+            os.rename(building, path)
+        except BaseException:
+            os.unlink(building)
+            raise
+    return counts

@@ -23,7 +23,8 @@ def create(path: str, ledger: str, *, volatile: str | None = None, epoch: int = 
     folder = os.path.dirname(path)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        building = f"{path}.{os.getpid()}.new"
+        # A name of chance: one that was killed in a container has left its own, and its number comes back there.
+        building = f"{path}.{os.urandom(4).hex()}.new"
         os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         try:
             _build(building, ledger, volatile, epoch)

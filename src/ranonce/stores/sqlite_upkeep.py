@@ -180,7 +180,7 @@ class SqliteUpkeep:
         is left of it, and None is returned. Raises UsageError where something stands at the path, StoreUnavailable
         where it cannot be written. Source: sqlite.org/backup.html.
         """
-        building = f"{path}.{os.getpid()}.part"
+        building = f"{path}.{os.urandom(4).hex()}.part"  # by chance, as in `create`
         try:
             os.close(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             try:
