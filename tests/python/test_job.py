@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import time
 from datetime import datetime, timedelta
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,10 @@ import pytest
 from ranonce import ConfigError, Ledger, Receipt, Run, Stop, UsageError, job
 from tests.conftest import TODAY, wait_until
 from tests.python.conftest import NOON
+
+
+def http_date(seconds):
+    return formatdate(time.time() + seconds, usegmt=True)
 
 
 def nothing(run: Run) -> None:
@@ -215,6 +221,17 @@ def test_a_time_without_a_zone_is_refused(here):
         daily(nothing)(now=datetime(2026, 11, 9))  # noqa: DTZ001 - the very mistake
     with pytest.raises(UsageError, match="naive"):
         Stop("429", retry_after=datetime(2026, 11, 9))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("header", ["3600", "1h", http_date(3600)])
+def test_a_stop_takes_what_a_retry_after_header_says(header):
+    assert Stop("429", retry_after=header).resume_at == pytest.approx(time.time() + 3600, abs=60)
+
+
+@pytest.mark.parametrize("header", ["soon", "Mon, 99 Foo 2026 00:00:00 GMT", "Fri, 01 Jan 2100 00:00:00 GMT", "-5"])
+def test_a_stop_without_a_time_that_can_be_is_refused(header):
+    with pytest.raises(UsageError, match="retry_after: "):
+        Stop("429", retry_after=header)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from ranonce.errors import UsageError
 from ranonce.liveness import request_stop
 from ranonce.names import check_name
 from ranonce.settings import duration
+from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ COMMAND = Command(
     "Inside a job: give up on purpose, until a time.",
     (
         Option("reason", "Why, such as 429.", "TEXT"),
-        Option("retry-after", "Resume not before: a time like 34h, or seconds, or an instant.", "WHEN"),
+        Option("retry-after", "Resume not before: a time like 34h, an instant, or what Retry-After says.", "WHEN"),
         Option("gate", "Close this gate for every job that uses it, until then.", "NAME", repeat=True),
     ),
     description="""Tells the `ranonce run` around this command that the job stops by itself, for a rate limit, say. End
@@ -60,24 +61,40 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
 
 
 def until_when(option: str, written: str | None) -> float | None:
-    """Return the instant that a time from now, seconds or an instant mean, or None. Raises UsageError for absurd ones.
+    """Return the instant that a time from now, seconds or an instant mean, or None. One in the past means now.
 
-    One in the past means now. The error begins with the option it stands behind.
+    Takes what a server answers, too: whole seconds, or an HTTP date. Source: RFC 9110, Retry-After. Raises UsageError,
+    which begins with the option it stands behind, for what is none of these or more than a year away.
     """
     if written is None:
         return None
-    from ranonce.timefmt import parse_instant
-
+    now = time.time()
     try:
-        if "T" in written.upper() and "-" in written:
-            at = parse_instant(written)
-        else:
-            at = time.time() + (float(written) if written.isascii() and written.isdigit() else duration(written))
+        at = _instant(written, now)
     except UsageError as error:
         raise UsageError(f"{option}: {error.sentence}", error.next_step) from None
-    if at > time.time() + LONGEST_STOP_SECONDS:
-        raise UsageError(f"{option}: {written!r} is more than a year away.", "Name a time within a year.")
-    return max(at, time.time())
+    if at > now + LONGEST_STOP_SECONDS:
+        raise UsageError(f"{option}: {shown(written)} is more than a year away.", "Name a time within a year.")
+    return max(at, now)
+
+
+def _instant(written: str, now: float) -> float:
+    from ranonce.timefmt import parse_instant
+
+    if written.isascii() and written.isdigit():
+        return now + float(written)
+    if written.endswith(" GMT"):
+        return _http_date(written)
+    return parse_instant(written) if "T" in written.upper() and "-" in written else now + duration(written)
+
+
+def _http_date(written: str) -> float:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(written).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        raise UsageError(f"{shown(written)} is no HTTP date.", "Write seconds, or an instant.") from None
 
 
 def _folder(environ: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta
 
-from ranonce.cli.stop import LONGEST_REASON, LONGEST_STOP_SECONDS
+from ranonce.cli.stop import LONGEST_REASON, LONGEST_STOP_SECONDS, until_when
 from ranonce.errors import UsageError
 from ranonce.lifecycle import Refusal as Refused
 from ranonce.record import Record
@@ -45,9 +45,10 @@ def public(refusal: Refused) -> Refusal:
 class Stop(Exception):
     """Raise it inside a job to give up on purpose, for a rate limit, say: the run is `stopped`, and costs no attempt.
 
-    `retry_after` is the time to resume not before: seconds, a timedelta, text such as "34h", or an aware datetime;
-    without one the next trigger resumes it. `gate` names a resource (or several) that is closed until then for every
-    job that uses it. UsageError for a naive or far time, and for a gate without a time.
+    `retry_after` is the time to resume not before: seconds, a timedelta, an aware datetime, or text: "34h", or what a
+    server's Retry-After header says (whole seconds, an HTTP date). Without one the next trigger resumes it. `gate`
+    names a resource (or several) that is closed until then for every job that uses it. UsageError for a naive or far
+    time, and for a gate without a time.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ def said(words: object) -> str:
 
 def _resume_at(retry_after: float | str | timedelta | datetime) -> float:
     """Return the instant to resume at, in unix seconds. Absurd values are refused; the past means now."""
+    if isinstance(retry_after, str):
+        return until_when("retry_after", retry_after) or 0.0
     now = time.time()
     at = from_datetime(retry_after) if isinstance(retry_after, datetime) else now + seconds(retry_after)
     if at > now + LONGEST_STOP_SECONDS:

@@ -97,6 +97,12 @@ def _status(job: Job[Any], words: list[str], signals: _Signals) -> int:
     try:
         if not all(isinstance(word, str) for word in words):
             raise UsageError(f"argv={shown(words)} is not a list of words.", "Give each argument as text of its own.")
+        if os.environ.get("RANONCE_JOB") == job.name and os.environ.get("RANONCE_OWNER"):
+            raise UsageError(
+                f"this program is the job {job.name!r} itself, and `ranonce run {job.name}` is around it:"
+                " each would wait for the other.",
+                "Let the scheduler start the program, without ranonce run.",
+            )
         command = command_of(job)
         return _carry_out(job, command, parse(command, words), signals)
     except RanonceError as error:
