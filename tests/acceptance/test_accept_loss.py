@@ -14,6 +14,7 @@ import pytest
 
 from ranonce.cli import accept_loss
 from ranonce.cli.options import parse
+from ranonce.exchange import loss
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim, RunKey, Verdict
 from ranonce.stores.base import Job
@@ -38,7 +39,7 @@ from tests.acceptance.test_stores import (
     without_tables,
     writable_by_others,
 )
-from tests.conftest import TODAY
+from tests.conftest import TODAY, wait_until
 from tests.contract.acting import DAILY, ask
 
 NIGHTS = ("2026-11-07T12:00:00Z", "2026-11-08T12:00:00Z", "2026-11-09T12:00:00Z")
@@ -335,6 +336,46 @@ def test_a_ledger_that_goes_back_after_an_accepted_loss_is_noticed(world):
     deleted(world)
     created_anew_under_the_same_id(world)
     assert world.run().exit == 78
+
+
+def stands_in_line(pid):
+    with open("/proc/locks") as locks:
+        return any("-> FLOCK" in line and f" {pid} " in line for line in locks)
+
+
+@pytest.mark.parametrize("point", ["loss:built", "loss:moved-aside", "loss:in-place"])
+def test_nothing_begins_in_a_file_that_is_about_to_be_replaced(world, monkeypatch, point):
+    three_nights(world)
+    world.sql('DELETE FROM runs WHERE "window" = ?', "2026-11-07")  # damaged, and good enough for other windows
+    started = []
+
+    def meanwhile(name):
+        if name == point:
+            started.append(world.start(*world.words(now="2026-11-10T12:00:00Z")))
+            wait_until(lambda: started[0].process.poll() is not None or stands_in_line(started[0].pid))
+
+    monkeypatch.setattr(loss, "failpoint", meanwhile)
+    accepted(world)
+    started[0].ends()
+    assert world.run(now="2026-11-10T12:00:00Z").exit == 0
+    assert len(world.effects()) == 1
+    assert states(world) == [*DONE, ("2026-11-10", "done")]
+
+
+def test_what_a_host_notes_while_its_ledger_is_built_anew_is_put_back(world, monkeypatch):
+    three_nights(world)
+    world.store.write_bytes(b"")
+    lines = world.journal.read_bytes().splitlines(keepends=True)
+    world.journal.write_bytes(b"".join(lines[:-2]))
+    noted = {"loss:moved-aside": b"".join(lines[-2:])}
+
+    def meanwhile(name):
+        with world.journal.open("ab") as journal:
+            journal.write(noted.pop(name, b""))
+
+    monkeypatch.setattr(loss, "failpoint", meanwhile)
+    accepted(world)
+    assert states(world) == DONE
 
 
 #: Where accepting a loss is killed, by how the ledger was lost.

@@ -80,7 +80,13 @@ def recover(where: Where, loss: Loss, jobs: Sequence[JobSpec], *, reason: str, b
     """Accept the loss, and put back what is known. `jobs` are those of the configuration, for their schedules."""
     if loss.kind == BEHIND:
         return _carry_on(where, loss, jobs, reason, by)
-    return _build_anew(where, loss, jobs, reason, by)
+    os.makedirs(os.path.dirname(where.path), mode=0o700, exist_ok=True)
+    line = WaitingLine(where.path + "-line", where.wait_seconds)
+    try:
+        with line:  # a damaged file may be good enough to write: nothing begins in it that nobody would remember
+            return _build_anew(where, loss, jobs, reason, by)
+    finally:
+        line.close()
 
 
 def _carry_on(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, by: str) -> Recovered:
@@ -107,7 +113,7 @@ def _build_anew(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, 
     building = f"{where.path}.{os.getpid()}.recovered"
     place = file_system_of(os.path.dirname(where.path))
     old = Salvage(where)
-    memory = Memory(where)
+    memory, read = Memory(where), _journal_bytes(where)
     memory.count()
     create(
         building,
@@ -130,14 +136,17 @@ def _build_anew(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, 
             counts.take(_put(store, batch), batch)
         salvaged = counts.windows - from_journal
         old.close()
+        failpoint("loss:built")
+        aside = _move_aside(where.path)
+        failpoint("loss:moved-aside")
+        if _journal_bytes(where) != read:  # somebody has noted what was committed just before
+            for batch in _batches(Memory(where).told(store.schedules)):
+                _put(store, batch)
         last = next(iter(store.newest_events(1)), None)
         store.upkeep().accept_loss(reason, by)
         epoch = store.upkeep().epochs()[-1].number
         store.close()
         _give_to_owner(building)
-        failpoint("loss:built")
-        aside = _move_aside(where.path)
-        failpoint("loss:moved-aside")
         os.link(building, where.path)
         failpoint("loss:in-place")
     except OSError as error:
@@ -149,6 +158,13 @@ def _build_anew(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, 
     sync_folder(os.path.dirname(where.path))
     _witness(where, open_store(where.url, wait_seconds=where.wait_seconds), epoch)
     return counts.recovered(loss, epoch, memory, salvaged, aside, last)
+
+
+def _journal_bytes(where: Where) -> int:
+    try:
+        return os.path.getsize(Journal(where.folder).path)
+    except FileNotFoundError:
+        return 0
 
 
 def _give_to_owner(path: str) -> None:
