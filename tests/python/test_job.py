@@ -16,10 +16,6 @@ from tests.conftest import TODAY, wait_until
 from tests.python.conftest import NOON
 
 
-def http_date(seconds):
-    return formatdate(time.time() + seconds, usegmt=True)
-
-
 def nothing(run: Run) -> None:
     """Do nothing."""
 
@@ -223,9 +219,10 @@ def test_a_time_without_a_zone_is_refused(here):
         Stop("429", retry_after=datetime(2026, 11, 9))  # noqa: DTZ001
 
 
-@pytest.mark.parametrize("header", ["3600", "1h", http_date(3600)])
+@pytest.mark.parametrize("header", ["3600", "1h", "HTTP date"])
 def test_a_stop_takes_what_a_retry_after_header_says(header):
-    assert Stop("429", retry_after=header).resume_at == pytest.approx(time.time() + 3600, abs=60)
+    written = header.replace("HTTP date", formatdate(time.time() + 3600, usegmt=True))
+    assert Stop("429", retry_after=written).resume_at == pytest.approx(time.time() + 3600, abs=60)
 
 
 @pytest.mark.parametrize("header", ["soon", "Mon, 99 Foo 2026 00:00:00 GMT", "Fri, 01 Jan 2100 00:00:00 GMT", "-5"])
