@@ -491,7 +491,8 @@ def known_ledger(state_folder: str, url: str) -> str | None:
             for entry in entries:
                 path = os.path.join(entry.path, "store")
                 try:
-                    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe there hangs nobody
+                    with open(fd, encoding="utf-8", errors="surrogateescape") as file:
                         if file.read().rstrip("\n") == url:
                             found.append((os.stat(path).st_mtime, entry.name))
                 except (FileNotFoundError, NotADirectoryError):

@@ -101,6 +101,22 @@ def test_looking_changes_nothing(lived):
     assert everything() == before
 
 
+@pytest.mark.parametrize("words", [(), ("--deep",)])
+def test_looking_does_not_even_write_the_log_back(lived, words):
+    lived.run(now="2026-11-10T12:00:00Z", every=None)
+    files = [lived.store, lived.store.with_name("ledger.db-wal"), lived.journal]
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
+    lived.ranonce("doctor", *words)
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in files] == before
+
+
+def test_looking_at_a_file_without_a_log_leaves_none(lived):
+    lived.sql("PRAGMA wal_checkpoint(TRUNCATE)")  # and, as the last one, takes the log away
+    before = sorted(path.name for path in lived.store.parent.iterdir())
+    lived.ranonce("doctor")
+    assert sorted(path.name for path in lived.store.parent.iterdir()) == before
+
+
 def test_for_machines_each_finding_is_an_object_with_lasting_names(lived):
     ran = lived.ranonce("doctor", "--json")
     found = [json.loads(line) for line in ran.out.splitlines()]

@@ -291,6 +291,14 @@ def beaten(world, invocation):
     assert invocation.process.poll() is None
 
 
+def test_a_pipe_among_what_this_host_remembers_hangs_nobody(world):
+    (world.root / "state" / "ranonce" / "odd").mkdir()
+    os.mkfifo(world.root / "state" / "ranonce" / "odd" / "store")
+    world.config.unlink()
+    ran = world.run(env={"RANONCE_STORE": f"sqlite:///{world.store}"}, seconds=20)
+    assert ran.said() == (0, "done", None)
+
+
 def test_a_ledger_that_vanished_during_the_work_leaves_the_outcome_with_this_host(world):
     working, child = world.hold("--lease", "1s")
     away = world.root / "away"

@@ -79,7 +79,7 @@ def examine(patient: Patient) -> Iterator[Finding]:
     try:
         yield from _of_store(patient, config, opened, ledger)
     finally:
-        opened.close()
+        store.let_go(opened)
 
 
 def _on_this_host(config: Config, states: str | None) -> tuple[_Ledger, list[Finding]]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import closing, suppress
 
 from ranonce.doctor.finding import Check, few, step_of
 from ranonce.errors import RanonceError
 from ranonce.ledger import CLOCK_SLACK_SECONDS, known_ledger
 from ranonce.names import plain, shown_path
 from ranonce.stores import open_store
+from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite_file import quoted
 from ranonce.storeurl import masked
 from ranonce.timefmt import format_instant
 
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from ranonce.config import LedgerSpec
     from ranonce.doctor.finding import Finding
     from ranonce.stores.base import Store
-    from ranonce.stores.sqlite import SqliteStore
 
 #: A doctor does not wait as long for a locked file as a job does.
 WAIT_SECONDS = 5.0
@@ -59,6 +61,25 @@ def opened(spec: LedgerSpec, states: str | None) -> tuple[Store | None, list[Fin
     if time.time() < found.created_at - CLOCK_SLACK_SECONDS:
         findings.append(check.problem(f"{said}, which is in this clock's future", "set the clock"))
     return store, findings
+
+
+def let_go(store: Store) -> None:
+    """Close the store. Whoever closes a SQLite file as the last one writes its log back into it, and one that may be
+    damaged is to stay as it was found: so the last one here is one that can only read."""
+    if not isinstance(store, SqliteStore) or not _has_log(store.path):
+        store.close()
+        return
+    with closing(sqlite3.connect(f"file:{quoted(store.path)}?mode=ro", uri=True)) as reader:
+        with suppress(sqlite3.Error):
+            reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        store.close()
+
+
+def _has_log(path: str) -> bool:
+    try:
+        return os.stat(path + "-wal").st_size > 0
+    except OSError:
+        return False
 
 
 def losses(store: Store) -> Iterator[Finding]:
