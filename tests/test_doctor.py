@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,15 @@ def contender(tmp_path, body):
 def test_on_a_disk_whose_locks_hold_one_of_two_processes_wins_and_nothing_is_left(tmp_path, database):
     assert locks.contest(str(tmp_path), "store-locks", database=database).level == OK
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_doctor_left_is_removed_by_the_next_and_nobody_elses(tmp_path):
+    for name, age in ((".ranonce-doctor-old", 3600), (".ranonce-doctor-now", 0), ("mine", 3600)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "line").touch()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    assert locks.contest(str(tmp_path), "store-locks", database=False).level == OK
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".ranonce-doctor-now", "mine"]
 
 
 def test_locks_that_both_get_are_a_problem(tmp_path):
@@ -441,8 +451,8 @@ def test_a_number_that_cannot_be_true_takes_no_more_room_than_any_other():
 def test_numbers_that_never_came_in_with_an_import_are_a_note_and_those_gone_since_a_problem():
     planted = Planted("hour")
     born = planted.store.identity().created_at
-    for number, time in ((3, born - 60), (5, born - 30), (9, born), (12, born + 1)):
-        told = Event(time, RunKey("j", "2026-11-09T10"), at("2026-11-09T10:00:00Z"), "noted", 0, 1, seq=number)
+    for number, when in ((3, born - 60), (5, born - 30), (9, born), (12, born + 1)):
+        told = Event(when, RunKey("j", "2026-11-09T10"), at("2026-11-09T10:00:00Z"), "noted", 0, 1, seq=number)
         planted.store.upkeep().take_in(Intake([Told(None, (told,))], keep_numbers=True), lambda run, lease: False)
     found = [(each.level, each.seen.partition(":")[0]) for each in records.records(planted.store)]
     assert found == [

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -115,6 +116,15 @@ def test_looking_at_a_file_without_a_log_leaves_none(lived):
     before = sorted(path.name for path in lived.store.parent.iterdir())
     lived.ranonce("doctor")
     assert sorted(path.name for path in lived.store.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_told_to_end_it_leaves_nothing(lived, number):
+    looking = lived.start("doctor")
+    wait_until(lambda: list(lived.store.parent.glob(".ranonce-doctor-*")) or looking.process.poll() is not None)
+    looking.signal(number)
+    assert looking.ends().exit in (128 + number, 0)
+    assert list(lived.store.parent.glob(".ranonce-doctor-*")) == []
 
 
 def test_for_machines_each_finding_is_an_object_with_lasting_names(lived):

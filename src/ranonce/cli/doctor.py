@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections import Counter
 
@@ -16,6 +17,7 @@ from ranonce.names import check_job_name, plain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import FrameType
 
     from ranonce.cli.options import Parsed
 
@@ -43,6 +45,9 @@ COMMAND = Command(
 def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Print what was found; 0 if nothing is wrong, else 1."""
     names = list(dict.fromkeys(check_job_name(name) for name in parsed.arguments))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _end)  # what it made to try locks is removed on the way out
     patient = Patient(names, parsed.get("config"), parsed.get("store"), environ, parsed.flag("deep"))
     counted: Counter[str] = Counter()
     for finding in examine(patient):
@@ -52,6 +57,10 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     if not parsed.flag("json") and not parsed.flag("quiet"):
         write([" ".join(f"{_plural(level)}={counted[level]}" for level in reversed(LEVELS))])
     return EX_PROBLEMS if counted[PROBLEM] else 0
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _tell(finding: Finding, *, as_json: bool) -> None:

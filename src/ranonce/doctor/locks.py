@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import select
 import shutil
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 #: An answer that takes longer does not come: a lock server is away, or a disk hangs.
 DEADLINE_SECONDS = 10.0
+PREFIX = ".ranonce-doctor-"
 LOCAL_DISK = "put it on a local disk (ext4, xfs, btrfs, zfs)"
 
 
@@ -33,7 +35,8 @@ def contest(folder: str, name: str, *, database: bool, program: str = contender.
     what = "the same flock and the same SQLite file" if database else "the same flock"
     check = Check(name, f"let two processes take {what} in {folder}")
     try:
-        scratch = tempfile.mkdtemp(prefix=".ranonce-doctor-", dir=folder)
+        _sweep(folder)
+        scratch = tempfile.mkdtemp(prefix=PREFIX, dir=folder)
     except OSError as error:
         return check.problem(
             f"nothing can be written there: {error.strerror}", "make the folder writable for this user"
@@ -46,6 +49,14 @@ def contest(folder: str, name: str, *, database: bool, program: str = contender.
         return check.problem(f"the two could not be started: {error.strerror}", "look at memory and process limits")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _sweep(folder: str) -> None:
+    """Remove the scratch folders of doctors that were killed: none is at work for so long."""
+    over = time.time() - 6 * DEADLINE_SECONDS
+    for left in glob.glob(os.path.join(glob.escape(folder), f"{PREFIX}*")):
+        if os.lstat(left).st_mtime < over:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _between_two(check: Check, scratch: str, database: bool, program: str) -> Finding:
