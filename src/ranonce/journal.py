@@ -130,8 +130,14 @@ class Journal:
         """Refuse a store that has forgotten or changed what this host saw committed.
 
         `facts` were read before the store: it may know more than they say, never less, but for what was pruned. Facts
-        of another epoch are from before a loss that was accepted.
+        of an earlier epoch are from before a loss that was accepted; of a later one, the store should know, too.
         """
+        latest = max((int(fact["epoch"]) for fact in facts), default=0)
+        if latest > self.epoch:
+            raise NotThisLedger(
+                f"the ledger has gone back in time: this host saw its epoch {latest}, and it is in epoch {self.epoch}.",
+                _MEND,
+            )
         known = [fact for fact in facts if fact["epoch"] == self.epoch]
         if not known:
             return

@@ -338,6 +338,24 @@ def test_a_ledger_that_goes_back_after_an_accepted_loss_is_noticed(world):
     assert world.run().exit == 78
 
 
+def test_a_copy_from_before_an_accepted_loss_is_noticed_and_carried_on(world):
+    three_nights(world)  # a copy of yesterday is kept
+    wiped(world)
+    accepted(world)
+    for day in range(10, 20):
+        night(world, f"2026-11-{day}T12:00:00Z")
+    rolled_back(world)
+    refused = world.run(now="2026-11-19T12:00:00Z")
+    assert refused.exit == 78
+    assert "gone back in time" in refused.sentence
+    told = accepted(world)
+    assert (told["kind"], told["epoch"]) == ("behind", 3)
+    assert accepted(world)["event"] == "nothing-wrong"
+    assert states(world) == [*DONE, *((f"2026-11-{day}", "done") for day in range(10, 20))]
+    assert world.run(now="2026-11-19T12:00:00Z").said() == (0, "skipped", "done")
+    assert world.effects() == []
+
+
 def stands_in_line(pid):
     with open("/proc/locks") as locks:
         return any("-> FLOCK" in line and f" {pid} " in line for line in locks)

@@ -35,13 +35,13 @@ def newest(journal: Journal, facts: list[dict[str, Any]], store: Store) -> Itera
     """Compare the journal's last facts, which were read before the store was opened, with the store."""
     check = Check("journal", f"compared the end of {shown_path(journal.path)} with the store")
     known = [fact for fact in facts if fact.get("epoch") == journal.epoch]
-    if not known:
-        yield check.note("it remembers nothing of this ledger's present, so it would notice no loss of it")
-        return
     try:
         journal.check(facts, store)
     except NotThisLedger as error:
         yield check.problem(f"{error.sentence} No job runs", step_of(error.next_step))
+        return
+    if not known:
+        yield check.note("it remembers nothing of this ledger's present, so it would notice no loss of it")
     else:
         yield check.ok(f"the store knows its newest fact (event {max(int(fact['seq']) for fact in known)})")
 

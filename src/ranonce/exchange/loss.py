@@ -102,7 +102,10 @@ def _carry_on(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, by
             store.record_schedule(Job(job, 0, time.time(), 3600.0, 3), None, -1)
     counts = _Counts()
     counts.take(
-        store.upkeep().take_in(Intake(told, loss=(reason, by)), lambda run, lease: works(ledger, run, lease)), told
+        store.upkeep().take_in(
+            Intake(told, loss=(reason, by), epoch=memory.epoch), lambda run, lease: works(ledger, run, lease)
+        ),
+        told,
     )
     epoch = store.upkeep().epochs()[-1].number
     _witness(where, store, epoch)

@@ -218,7 +218,7 @@ class Intake(Record):
     """One batch of what another ledger tells, written whole or not.
 
     `keep_numbers`: events keep the numbers they had, where nobody has them here. `loss` is the reason of a loss that is
-    accepted with it, and who accepts it.
+    accepted with it, and who accepts it; the epoch it opens is later than `epoch`, the last that anybody remembers.
     """
 
     told: Sequence[Told] = ()
@@ -227,6 +227,7 @@ class Intake(Record):
     keep_numbers: bool = False
     pruned_seq: int = 0
     loss: tuple[str, str] | None = None
+    epoch: int = 0
 
 
 class TakenIn(Record):
@@ -376,8 +377,9 @@ class Upkeep(Protocol):
     def epochs(self) -> list[Epoch]:
         """Return the losses that were accepted, oldest first."""
 
-    def accept_loss(self, reason: str, by: str) -> Epoch:
-        """Open a new epoch: what any host's journal remembers of the time before counts no more against the store."""
+    def accept_loss(self, reason: str, by: str, *, after: int = 0) -> Epoch:
+        """Open a new epoch, later than `after`: what any host's journal remembers of the time before counts no more
+        against the store."""
 
     def view(self) -> AbstractContextManager[None]:
         """Within it, everything that is read is of one state, whatever jobs write meanwhile."""

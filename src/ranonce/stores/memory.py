@@ -353,7 +353,7 @@ class MemoryStore:
             self._write(Decision("import", guarded=False, gates=tuple(intake.gates)), RunKey("", ""))
             self._pruned_seq = max(self._pruned_seq, intake.pruned_seq)
             if intake.loss is not None:
-                self.accept_loss(*intake.loss)
+                self.accept_loss(*intake.loss, after=intake.epoch)
             written = len(self._events) - before
             return TakenIn(dict(counts), tuple(left), written, self._events[-1] if written else None)
 
@@ -387,9 +387,9 @@ class MemoryStore:
     def epochs(self) -> list[Epoch]:
         return list(self._epochs)
 
-    def accept_loss(self, reason: str, by: str) -> Epoch:
+    def accept_loss(self, reason: str, by: str, *, after: int = 0) -> Epoch:
         with self._lock:
-            self._identity = self._identity.replace(epoch=self._identity.epoch + 1)
+            self._identity = self._identity.replace(epoch=max(self._identity.epoch, after) + 1)
             epoch = Epoch(self._identity.epoch, round(self.wall(), 3), reason, by)
             self._epochs.append(epoch)
             return epoch

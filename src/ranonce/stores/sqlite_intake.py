@@ -51,7 +51,7 @@ def take_in(
             upkeep.forget_until(intake.pruned_seq)
         taken = taking.result()
         if intake.loss is not None:
-            upkeep.open_epoch(*intake.loss)
+            upkeep.open_epoch(*intake.loss, after=intake.epoch)
         failpoint("import:before-commit")
     failpoint("import:after-commit")
     return taken

@@ -149,14 +149,14 @@ class SqliteUpkeep:
     def epochs(self) -> list[Epoch]:
         return [Epoch(row[0], read_instant(row[1]), *row[2:]) for row in self._store.ask(SQL["epochs"])]
 
-    def accept_loss(self, reason: str, by: str) -> Epoch:
+    def accept_loss(self, reason: str, by: str, *, after: int = 0) -> Epoch:
         with self._store.transaction():
-            return self.open_epoch(reason, by)
+            return self.open_epoch(reason, by, after=after)
 
-    def open_epoch(self, reason: str, by: str) -> Epoch:
+    def open_epoch(self, reason: str, by: str, *, after: int = 0) -> Epoch:
         """Open a new epoch, inside a transaction."""
         now = round(time.time(), 3)
-        number = self._db.execute(SQL["new_epoch"]).fetchone()[0]
+        number = self._db.execute(SQL["new_epoch"], (after,)).fetchone()[0]
         self._db.execute(SQL["add_epoch"], (number, text_of(now), reason, by))
         return Epoch(number, now, reason, by)
 

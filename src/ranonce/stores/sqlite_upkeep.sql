@@ -2,8 +2,8 @@
 -- Apart from the others, since no plain run needs them.
 
 -- name: new_epoch
--- A loss was accepted.
-UPDATE ledger SET epoch = epoch + 1 WHERE one = 1 RETURNING epoch;
+-- A loss was accepted: no epoch that anybody remembers comes twice.
+UPDATE ledger SET epoch = max(epoch, ?) + 1 WHERE one = 1 RETURNING epoch;
 
 -- name: add_epoch
 -- When, why and by whom.
