@@ -271,6 +271,22 @@ def test_a_trigger_that_was_weakened_behind_sqlites_back_is_named(lived):
     assert only(lived) == ("tables", "the trigger events_are_not_removed is not what it should be")
 
 
+@pytest.mark.parametrize(
+    ("statement", "seen"),
+    [
+        ("INSERT INTO pruning VALUES ('job')", "events of the job job may be removed at any time"),
+        ("UPDATE ledger SET pruned_seq = 999999", "it says that events up to 999999 were pruned"),
+        ("UPDATE ledger SET epoch = 7", "it is in epoch 7, and the last loss that was accepted began epoch 1"),
+        ("DELETE FROM schedules WHERE job = 'job'", "the job job should have 1 versions of its schedule, and has 0"),
+        ("DELETE FROM jobs WHERE job = 'job'", "the job job has a schedule, and is none of the jobs"),
+    ],
+)
+def test_tables_that_contradict_each_other_are_named(lived, statement, seen):
+    bare_sql(lived, statement)
+    found = [told for check, told in problems(lived) if check == "tables"]
+    assert [told[: len(seen)] for told in found] == [seen]
+
+
 def test_a_journal_mode_that_somebody_changed_is_named(lived):
     bare_sql(lived, "PRAGMA journal_mode = DELETE")
     assert only(lived) == ("durability", "journal_mode is delete, not wal")

@@ -33,6 +33,26 @@ SMALL_BYTES = 64 << 20
 PLAIN_SECONDS = 5.0
 #: The WAL is written back every 200 pages; one this large is held open by a reader that does not end.
 LARGE_WAL_BYTES = 64 << 20
+#: What cannot stand in the tables, as sentences: they keep accounts of each other.
+CONTRADICTIONS = """
+SELECT 'events of the job ' || job || ' may be removed at any time: the door that only pruning opens was left open'
+FROM pruning
+UNION ALL
+SELECT 'it says that events up to ' || pruned_seq || ' were pruned, and there are none after '
+    || (SELECT coalesce(max(seq), 0) FROM events) || ': what is lost would not be missed'
+FROM ledger WHERE pruned_seq > (SELECT coalesce(max(seq), 0) FROM events)
+UNION ALL
+SELECT 'it is in epoch ' || ledger.epoch || ', and the last loss that was accepted began epoch '
+    || (SELECT coalesce(max(epoch), 1) FROM epochs)
+FROM ledger WHERE ledger.epoch <> (SELECT coalesce(max(epoch), 1) FROM epochs)
+UNION ALL
+SELECT 'the job ' || job || ' should have ' || schedules || ' versions of its schedule, and has '
+    || (SELECT count(*) FROM schedules AS kept WHERE kept.job = jobs.job)
+FROM jobs WHERE schedules <> (SELECT count(*) FROM schedules AS kept WHERE kept.job = jobs.job)
+UNION ALL
+SELECT 'the job ' || job || ' has a schedule, and is none of the jobs'
+FROM schedules WHERE job NOT IN (SELECT job FROM jobs)
+"""
 RESTORE = "stop the jobs, keep the file, and restore the ledger from a backup"
 
 
@@ -145,11 +165,12 @@ def schema(store: SqliteStore) -> Iterator[Finding]:
         for kind, name in found
         if kind == "trigger" and (kind, name) not in wanted
     ]
-    for seen in (*missing, *changed, *foreign):
+    contradictions = () if missing or changed else [sentence for (sentence,) in store.ask(CONTRADICTIONS)]
+    for seen in (*missing, *changed, *foreign, *contradictions):
         yield check.problem(
             plain(seen), "somebody has changed the tables by hand: see who may write the file; " + RESTORE
         )
-    if not (missing or changed or foreign):
+    if not (missing or changed or foreign or contradictions):
         yield check.ok("they are")
 
 
