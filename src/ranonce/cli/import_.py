@@ -107,6 +107,11 @@ def _told(report: Report, dry: bool) -> Iterator[str]:
     else:
         told = [f"{count:,} {OUTCOMES.get(name, name)}" for name, count in report.runs.items() if count]
         yield f"Windows: {', '.join(told) or 'none'}. Events added: {report.events:,}."
+    if report.held and report.runs.get(ADDED):
+        yield (
+            f"Held, since nothing tells how they ended: {report.held:,}. ranonce probe names them;"
+            " ranonce release JOB WINDOW --as done|not-done --reason TEXT settles each."
+        )
     for key, why in report.left:
         yield f"  {key}: {LEFT.get(why, why)}"
     if report.unsent:

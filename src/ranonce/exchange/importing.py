@@ -13,7 +13,7 @@ from ranonce.exchange.handmade import Tally
 from ranonce.exchange.lines import Bad
 from ranonce.exchange.native import Declared, Head
 from ranonce.exchange.reading import LATE_AFTER, MAX_ATTEMPTS, Reading
-from ranonce.lifecycle import DONE, FAILED, UNKNOWN, Gate, Sighting, lease_ends
+from ranonce.lifecycle import DONE, FAILED, HELD, UNKNOWN, Gate, Sighting, lease_ends
 from ranonce.liveness import examine
 from ranonce.merging import BUSY, KEPT, PRUNED, Told
 from ranonce.record import Record
@@ -38,7 +38,7 @@ NAMED = 10
 class Report(Record):
     """What an import came to. `runs` counts by outcome, `left` names windows that were not taken, and why.
 
-    `windows` counts what a rehearsal found.
+    `windows` counts what a rehearsal found, `held` the windows whose end the file does not tell.
     """
 
     format: str
@@ -49,6 +49,7 @@ class Report(Record):
     left: tuple[tuple[RunKey, str], ...] = ()
     unsent: int = 0
     windows: Mapping[str, int] = {}
+    held: int = 0
 
 
 class Import:
@@ -60,6 +61,7 @@ class Import:
         self.reading = Reading(ledger, source, declare=True)
         self.counts: Counter[str] = Counter()
         self.events = 0
+        self.held = 0
         self.bad = _BadOnes()
         self.left: list[tuple[RunKey, str]] = []
         self._batch: list[Told] = []
@@ -85,6 +87,7 @@ class Import:
             tuple(self.bad.first),
             tuple(self.left),
             self.reading.unsent,
+            held=self.held,
         )
 
     # --- what comes ---
@@ -96,6 +99,7 @@ class Import:
                 return
             self._place(item.key.job)
             self._batch.append(item)
+            self.held += item.run is not None and item.run.status == HELD
             if self._keep_numbers:
                 self._highest = max(self._highest, *(event.seq or 0 for event in item.events), 0)
             self._bytes += sum(len(event.output) for event in item.events if event.output)
