@@ -48,6 +48,21 @@ def entry() -> None:
     # found. Cycles are rare here, and are still collected where a process goes on long enough to make many.
     gc.set_threshold(100_000)
 
+    try:
+        _prepare_streams()
+        status = main(sys.argv[1:])
+    except KeyboardInterrupt:  # before a command could take the signal for its own
+        os._exit(130)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue  # closed or full: nobody listens, and the status says what happened
+    os._exit(status)
+
+
+def _prepare_streams() -> None:
+    """See to it that what is written always has a place to go: a closed or full stream fails nothing."""
     from ranonce.process import hold_standard_streams
 
     hold_standard_streams()
@@ -58,13 +73,6 @@ def entry() -> None:
         else:
             # Unbuffered (PYTHONUNBUFFERED), a full disk behind stdout would fail what is already done.
             stream.reconfigure(errors="backslashreplace", write_through=False)
-    status = main(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            continue  # closed or full: nobody listens, and the status says what happened
-    os._exit(status)
 
 
 def main(argv: list[str]) -> int:
