@@ -182,7 +182,7 @@ def test_keys_are_found_together_as_they_are_one_by_one(rows):
     if any(isinstance(place, str) for place in alone):
         assert together is None
     else:
-        assert together == [place.window.start for place in alone]
+        assert list(together) == [place.window.start for place in alone]
 
 
 @pytest.mark.parametrize(

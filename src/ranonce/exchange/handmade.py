@@ -22,7 +22,7 @@ from ranonce.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from ranonce.exchange.lookup import Find
@@ -85,6 +85,7 @@ class Tally:
         self.now = now
         self.automaton = Automaton()
         self.windows: dict[tuple[str, int] | int, int] = {}  # by their place: the number of their state
+        self._newest = -(1 << 62)  # of the starts in it, where all are of one job
 
     def counts(self) -> dict[str, int]:
         """Return how many windows ended in which way."""
@@ -109,6 +110,7 @@ class Tally:
                 yield row
             else:
                 where = row.place.window.start if row.job is None else (row.job, row.place.window.start)
+                self._newest = max(self._newest, row.place.window.start)
                 self.windows[where] = self.automaton.next(self.windows.get(where, 0), row.said)
 
     def _take_part(self, part: Part) -> None:
@@ -118,15 +120,22 @@ class Tally:
         elif self._are_new(starts):
             begun = self.automaton.next(0, "start")
             ends = {each: self.automaton.next(begun, each) for each in SAYS}
-            self.windows.update(zip(starts, map(ends.__getitem__, said[1::2]), strict=True))
+            if said.count("done") == len(starts):
+                self.windows.update(dict.fromkeys(starts, ends["done"]))
+            else:
+                self.windows.update(zip(starts, map(ends.__getitem__, said[1::2]), strict=True))
+            self._newest = max(self._newest, starts[-1] if isinstance(starts, range) else max(starts))
         else:
             self._one_by_one(said, [start for start in starts for _ in range(2)])
 
-    def _are_new(self, starts: list[int]) -> bool:
+    def _are_new(self, starts: Sequence[int]) -> bool:
+        if isinstance(starts, range) and starts[0] > self._newest:
+            return True
         new = set(starts)
         return len(new) == len(starts) and self.windows.keys().isdisjoint(new)
 
-    def _one_by_one(self, said: list[str], starts: list[int]) -> None:
+    def _one_by_one(self, said: list[str], starts: Sequence[int]) -> None:
+        self._newest = max(self._newest, *starts)
         windows, following = self.windows, self.automaton.next
         known = windows.get
         for each, after, start in zip(said, map(self.automaton.after.__getitem__, said), starts, strict=True):

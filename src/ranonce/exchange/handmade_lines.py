@@ -16,7 +16,7 @@ from ranonce.timefmt import format_instant, parse_instant, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from ranonce.exchange.lookup import Find
@@ -27,7 +27,7 @@ SAYS = {"start": "start", "done": DONE, "fail": FAILED, "failed": FAILED}
 #: The other fields of a line are kept as data, up to this length.
 FIELDS_BYTES = 4096
 #: So many lines are looked at together.
-PART_LINES = 128
+PART_LINES = 256
 
 
 class Row(Record):
@@ -54,7 +54,7 @@ class Part(Record):
     `starts` has each window once."""
 
     said: list[str]
-    starts: list[int]
+    starts: Sequence[int]
     in_pairs: bool
 
 

@@ -78,17 +78,18 @@ class Lookup:
                 self._places[text] = place
         return place
 
-    def all_starts(self, texts: list[str]) -> list[int] | None:
-        """Return the starts of windows, or None where one of the texts names none."""
+    def all_starts(self, texts: list[str]) -> Sequence[int] | None:
+        """Return the starts of windows, or None where one of the texts names none: a range where each is the next."""
         if self._step and self._rows > 0 and texts:
-            each = list(dict.fromkeys(texts)) if texts[:1] == texts[1:2] else texts  # a start, and its verdict
+            each = list(dict.fromkeys(texts))  # a start, and its verdict
             if (row := self._in_a_row(each)) is not None:
-                return row if each is texts else list(map(dict(zip(each, row, strict=True)).__getitem__, texts))
+                plain = len(each) == len(texts)
+                return row if plain else list(map(dict(zip(each, row, strict=True)).__getitem__, texts))
             if len(texts) >= LEAST_ROW:
                 middle = len(texts) // 2
                 first = self.all_starts(texts[:middle])
                 second = None if first is None else self.all_starts(texts[middle:])
-                return None if first is None or second is None else first + second
+                return None if first is None or second is None else [*first, *second]
         found: list[int | None] = list(map(self.starts.get, texts)) if self._step else [None] * len(texts)
         while None in found:
             at = found.index(None)
@@ -100,7 +101,7 @@ class Lookup:
             found[at:] = map(self.starts.get, texts[at:])  # those after it were found with it
         return found  # type: ignore[return-value]
 
-    def _in_a_row(self, texts: list[str]) -> list[int] | None:
+    def _in_a_row(self, texts: list[str]) -> range | None:
         """Return the starts of windows that follow each other, as they do in most ledgers, or None where these do not:
         to compare two lists costs a fraction of looking each text up."""
         text, step = texts[0], self._step
@@ -117,7 +118,7 @@ class Lookup:
         if start + (len(texts) - 1) * step > self.now or self._keys[begin:end] != texts:
             return None
         self._rows += 1
-        return list(range(start, start + len(texts) * step, step))
+        return range(start, start + len(texts) * step, step)
 
     def _find_keys(self, day: int) -> None:
         """Print the keys of this day's windows, and of those after it."""
