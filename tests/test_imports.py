@@ -45,6 +45,7 @@ PLAIN = {
     "ranonce.receipts",
     "ranonce.record",
     "ranonce.settings",
+    "ranonce.signals",
     "ranonce.spawn",
     "ranonce.stores",
     "ranonce.stores.base",
@@ -54,6 +55,7 @@ PLAIN = {
     "ranonce.stores.sqlite_rows",
     "ranonce.stores.statements",
     "ranonce.storeurl",
+    "ranonce.terms",
     "ranonce.timefmt",
     "ranonce.windows",
     "ranonce.wrap",
@@ -62,6 +64,9 @@ PLAIN = {
 CONFIGURED = {"ranonce.configread", "ranonce.tomlplain", "ranonce.trust"}
 #: What a cron rule in a named zone adds.
 ZONED = {"ranonce.cron", "ranonce.dialects", "ranonce.zones"}
+
+#: What only a window that is to be worked on needs.
+WORKING = {"ranonce.attempt", "ranonce.heartbeat", "ranonce.output", "ranonce.process", "ranonce.spawn"}
 
 ENTRY = "from ranonce.cli import entry; entry()"
 
@@ -99,6 +104,12 @@ def test_a_declared_job_loads_the_reader_of_its_file_besides(world):
     assert ours == PLAIN | CONFIGURED
     allowed = imported(f"import {', '.join(STANDARD)}, _ctypes", env=world.env)
     assert others - allowed == set()
+
+
+def test_a_trigger_for_a_window_that_is_done_loads_nothing_to_work_with(world):
+    of_a_run(world, "--every", "day")
+    ours, _ = split(of_a_run(world, "--every", "day"))
+    assert ours == (PLAIN | CONFIGURED) - WORKING
 
 
 def test_a_named_zone_is_loaded_only_by_those_who_name_one(world):

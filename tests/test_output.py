@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from ranonce import output
 from ranonce.output import HEAD_BYTES, TAIL_BYTES, Keeper, Kept
-from ranonce.process import Ending, Signals, run_child
+from ranonce.process import Ending, run_child
+from ranonce.signals import Signals
 from tests.conftest import lives, wait_until
 
 HERE = Path(__file__).parent.parent

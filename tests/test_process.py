@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from ranonce.process import Ending, Leftover, Signals, SpawnFailed, die_by, run_child
+from ranonce.process import Ending, Leftover, SpawnFailed, run_child
+from ranonce.signals import Signals, die_by
 from tests.conftest import lives, wait_until
 
 STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
@@ -690,7 +691,7 @@ def test_the_child_of_a_wrapper_that_is_killed_before_the_start_is_recorded_does
 def test_this_process_can_die_by_a_signal_and_leaves_no_core(tmp_path, number):
     code = (
         "import resource, signal, sys\n"
-        "from ranonce.process import die_by\n"
+        "from ranonce.signals import die_by\n"
         "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
         "resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, [int(sys.argv[1])])\n"
@@ -703,7 +704,7 @@ def test_this_process_can_die_by_a_signal_and_leaves_no_core(tmp_path, number):
 
 
 def test_a_number_that_is_no_signal_still_tells():
-    done = subprocess.run([PYTHON, "-c", "from ranonce.process import die_by; die_by(99)"], capture_output=True)
+    done = subprocess.run([PYTHON, "-c", "from ranonce.signals import die_by; die_by(99)"], capture_output=True)
     assert done.returncode == (128 + 99) % 256
 
 

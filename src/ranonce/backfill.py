@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from ranonce.attempt import Result
     from ranonce.invocation import Invocation
     from ranonce.lifecycle import Run, ScheduleVersion
     from ranonce.receipts import Receipt
+    from ranonce.terms import Result
     from ranonce.windows import Schedule
 
 #: So much time is worked out at once: two weeks of minutes are 20,000 windows.

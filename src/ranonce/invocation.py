@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 
-from ranonce.attempt import Order, Terms
 from ranonce.catchup import earlier_windows
 from ranonce.config import resolve_version
 from ranonce.errors import ConfigError, UsageError
@@ -19,6 +18,7 @@ from ranonce.ledger import schedule_of
 from ranonce.lifecycle import RunKey, ScheduleVersion
 from ranonce.record import Record
 from ranonce.stores.base import Job
+from ranonce.terms import Order, Terms
 from ranonce.windows import Schedule, choose
 
 TYPE_CHECKING = False
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from ranonce.attempt import Result
     from ranonce.config import Config
     from ranonce.ledger import Declared, OpenLedger
-    from ranonce.process import Signals
+    from ranonce.signals import Signals
+    from ranonce.terms import Result
     from ranonce.windows import Window
 
 

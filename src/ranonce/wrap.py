@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 
-from ranonce.attempt import Attempt, Order, Result, Terms, Won
 from ranonce.errors import (
     EX_DONE,
     EX_PERSON_NEEDED,
@@ -21,6 +20,7 @@ from ranonce.errors import (
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Ask, Policy, Refusal
 from ranonce.liveness import AttemptFile, boot_clock
+from ranonce.terms import Order, Result, Terms, Won
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def work(terms: Terms, order: Order) -> Result:
     if isinstance(answer, Refusal):
         return refused(terms, order, answer)
     failpoint("run:claimed")
+    from ranonce.attempt import Attempt
+
     return Attempt(terms, order, answer).carry_out()
 
 

@@ -216,11 +216,11 @@ import sys
 from ranonce.jobspec import JobSpec
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import RunKey
-from ranonce.process import Signals
+from ranonce.signals import Signals
 from ranonce.stores.base import Job
 from ranonce.stores.memory import MemoryStore
 from ranonce.windows import Schedule
-from ranonce.attempt import Order, Terms
+from ranonce.terms import Order, Terms
 from ranonce.wrap import work
 
 ledger, day = OpenLedger(MemoryStore(), folder=None), Schedule("day")

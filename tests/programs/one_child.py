@@ -20,7 +20,8 @@ import time
 
 from ranonce import output
 from ranonce.liveness import AttemptFile, look_at, this_host
-from ranonce.process import Ending, Signals, SpawnFailed, die_by, hold_standard_streams, run_child
+from ranonce.process import Ending, SpawnFailed, run_child
+from ranonce.signals import Signals, die_by, hold_standard_streams
 
 PR_SET_CHILD_SUBREAPER = 36
 

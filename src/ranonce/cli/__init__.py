@@ -63,7 +63,7 @@ def entry() -> None:
 
 def _prepare_streams() -> None:
     """See to it that what is written always has a place to go: a closed or full stream fails nothing."""
-    from ranonce.process import hold_standard_streams
+    from ranonce.signals import hold_standard_streams
 
     hold_standard_streams()
     for name in ("stdout", "stderr"):

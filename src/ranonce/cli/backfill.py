@@ -17,12 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ranonce.attempt import Order
     from ranonce.backfill import Place
     from ranonce.cli.invoking import Call
     from ranonce.cli.options import Parsed
     from ranonce.jobspec import JobSpec
     from ranonce.lifecycle import ScheduleVersion
+    from ranonce.terms import Order
 
 #: More processes than this at once are no backfill, but a fork bomb.
 MOST_PARALLEL = 64

@@ -11,7 +11,7 @@ from ranonce.cli.options import Command
 from ranonce.cli.report import write, write_json
 from ranonce.errors import UsageError
 from ranonce.names import plain
-from ranonce.process import Signals, die_by
+from ranonce.signals import Signals, die_by
 from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import format_instant
 

@@ -12,13 +12,13 @@ import json
 import os
 from functools import partial
 
-from ranonce.attempt import Order, Result
 from ranonce.backfill import ends_the_walk
 from ranonce.cli.invoking import carry_out
 from ranonce.errors import RanonceError
 from ranonce.lifecycle import RunKey
 from ranonce.receipts import Receipt
 from ranonce.spawn import die_with
+from ranonce.terms import Order, Result
 from ranonce.windows import Window
 from ranonce.wrap import work
 

@@ -12,17 +12,17 @@ from ranonce.cli.options import Option
 from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable, UsageError
 from ranonce.invocation import Asked, Invocation, digest_of
 from ranonce.names import check_job_name
-from ranonce.process import Signals, die_by
 from ranonce.receipts import Receipt, Receipts
 from ranonce.record import Record
+from ranonce.signals import Signals, die_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ranonce.attempt import Terms
     from ranonce.cli.options import Command, Parsed
+    from ranonce.terms import Terms
 
 INPUT = Option("input", "What the run works on: other input is a conflict (or other work).", "FILE", "path")
 WORK_OPTIONS = (

@@ -12,9 +12,9 @@ from ranonce.cli.probe import unknown_job
 from ranonce.cli.report import table, write, write_json
 from ranonce.errors import RanonceError
 from ranonce.names import check_job_name
-from ranonce.process import Signals, die_by
 from ranonce.pruning import Bounds, JobPruned, bounds, clear_attempts, clear_journal, prune_job, would_prune
 from ranonce.receipts import say
+from ranonce.signals import Signals, die_by
 from ranonce.timefmt import DAY, format_instant
 
 TYPE_CHECKING = False

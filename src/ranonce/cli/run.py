@@ -12,9 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ranonce.attempt import Result
     from ranonce.cli.invoking import Call
     from ranonce.cli.options import Parsed
+    from ranonce.terms import Result
 
 COMMAND = Command(
     "run",

@@ -17,12 +17,12 @@ from ranonce.invocation import Asked, Invocation, digest_of
 from ranonce.jobspec import JobSpec, broken_rule, schedule_error
 from ranonce.lifecycle import Refusal
 from ranonce.names import check_job_name
-from ranonce.process import Signals
 from ranonce.python.answers import seconds
 from ranonce.python.connections import Connections
 from ranonce.python.run import Ended, Run
 from ranonce.record import Record
 from ranonce.settings import exit_codes, flag, gates, instant, nearest, text, whole
+from ranonce.signals import Signals
 from ranonce.timefmt import shown
 from ranonce.wrap import ask_of, refused, take, unavailable
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Any, Literal, TypedDict
 
-    from ranonce.attempt import Order, Terms
     from ranonce.config import Config
     from ranonce.python.holder import OnLost
+    from ranonce.terms import Order, Terms
 
     Instant = datetime | str
     Duration = float | str | timedelta

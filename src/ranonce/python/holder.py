@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 
-from ranonce.attempt import RENEW_WAIT_SECONDS
 from ranonce.errors import EX_CLAIM_LOST, ClaimLost
 from ranonce.receipts import say
+from ranonce.terms import RENEW_WAIT_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

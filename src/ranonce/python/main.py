@@ -25,12 +25,12 @@ from ranonce.errors import (
 )
 from ranonce.invocation import Asked, digest_of, that_counts
 from ranonce.jobspec import JobSpec
-from ranonce.process import STOP_SIGNALS, die_by, hold_standard_streams
 from ranonce.python.answers import Stop
 from ranonce.python.calling import Place
 from ranonce.python.job import Call, called, drive
 from ranonce.python.verdict import TimeLimit, ended_well, exit_text, of_the_job
 from ranonce.receipts import Receipt, Receipts, say
+from ranonce.signals import STOP_SIGNALS, die_by, hold_standard_streams
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, NoReturn, Self
 
-    from ranonce.attempt import Result
     from ranonce.cli.options import Parsed
     from ranonce.python.job import Job, Own
     from ranonce.python.run import Ended
+    from ranonce.terms import Result
 
 #: A signal that means nothing: its handler ends a sleep of the main thread. Nobody minds it where there is none.
 NUDGE = signal.SIGURG

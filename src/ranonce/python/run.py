@@ -11,7 +11,6 @@ import os
 import time
 import weakref
 
-from ranonce.attempt import Result
 from ranonce.errors import (
     EX_CHECK_FAILED,
     EX_CLAIM_LOST,
@@ -31,6 +30,7 @@ from ranonce.python.inside import Inside
 from ranonce.python.verdict import Judged, judge
 from ranonce.record import Record
 from ranonce.storeurl import sqlite_path
+from ranonce.terms import Result
 from ranonce.timefmt import shown, to_datetime
 
 TYPE_CHECKING = False
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, NoReturn, Self
 
-    from ranonce.attempt import Order, Terms, Won
     from ranonce.heartbeat import Heartbeat
     from ranonce.ledger import OpenLedger
     from ranonce.python.calling import Plan
     from ranonce.python.connections import Connections
     from ranonce.python.holder import OnLost
     from ranonce.receipts import Receipt
+    from ranonce.terms import Order, Terms, Won
 
 
 ROLLED_BACK = "the transaction it was finished in was rolled back"

@@ -7,11 +7,11 @@ import sys
 import time
 import traceback
 
-from ranonce.attempt import passed_on
 from ranonce.errors import EX_CLAIM_LOST, EX_DONE, EX_STOPPED, EX_TIME_LIMIT, ClaimLost
 from ranonce.lifecycle import DONE, FAILED, STOPPED, Gate, Verdict
 from ranonce.python.answers import Stop, plain
 from ranonce.record import Record
+from ranonce.terms import passed_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

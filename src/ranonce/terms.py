@@ -1,0 +1,209 @@
+"""What is to be done, on which terms, and by which claim: what an invocation hands to an attempt.
+
+Shared by commands and Python jobs. The attempt itself (`attempt`) is loaded when there is one: a trigger for a window
+that is done never gets so far.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ranonce.errors import EX_CLAIM_LOST, EX_NOT_RECORDED, EXIT_STATUSES, OutcomeNotRecorded
+from ranonce.failpoints import failpoint
+from ranonce.ledger import outcome_text
+from ranonce.receipts import Receipt
+from ranonce.record import Record
+from ranonce.storeurl import masked, sqlite_path
+from ranonce.timefmt import format_instant
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from ranonce.heartbeat import Heartbeat
+    from ranonce.jobspec import JobSpec
+    from ranonce.ledger import OpenLedger
+    from ranonce.lifecycle import Claim, Refusal, RunKey, Verdict
+    from ranonce.liveness import AttemptFile
+    from ranonce.signals import Signals
+    from ranonce.windows import Window
+
+#: Renewals through SQLite wait no longer than this for the file, so that one slow moment is not the last one.
+RENEW_WAIT_SECONDS = 10.0
+
+
+class Order(Record):
+    """One window to be worked on. `now` chooses and `served_from` is the tick it is meant to be worked on, both unix
+    seconds. `rerun_reason` asks for a new generation, `rerun_data` says who asked for it and how. `record_skip`: a
+    claim that is refused is recorded."""
+
+    key: RunKey
+    window: Window
+    schedule: int
+    served_from: int
+    now: float
+    trigger: str
+    chosen_by: str
+    rerun_reason: str | None = None
+    rerun_data: Mapping[str, Any] = {}
+    record_skip: bool = True
+
+
+class Result(Record):
+    """How an order ended: an exit status, or the signal this process must die by; and the receipt."""
+
+    exit: int
+    signal: int | None
+    receipt: Receipt
+
+
+class Terms(Record):
+    """What all windows of one invocation have in common: the ledger, the job's settings, and what was given besides."""
+
+    ledger: OpenLedger
+    spec: JobSpec
+    signals: Signals
+    store_url: str
+    version: str | None = None
+    fingerprint: str | None = None
+    raw_exit: bool = False
+
+    def environment(self, claim: Claim) -> dict[str, str]:
+        """Return the environment of a command that works for a claim. Raises what the ledger raises."""
+        environment = dict(os.environ)
+        for name in ("RANONCE_STORE", "RANONCE_RESEND"):  # of another run that this one was started by
+            environment.pop(name, None)
+        if claim.generation > 1 and self.ledger.resends(claim):
+            environment["RANONCE_RESEND"] = "1"
+        if masked(self.store_url) == self.store_url:  # a password is not handed on to the work
+            environment["RANONCE_STORE"] = self.store_url
+        environment.update(
+            RANONCE_LEDGER=self.ledger.store.identity().ledger,
+            RANONCE_JOB=claim.key.job,
+            RANONCE_WINDOW=claim.key.window,
+            RANONCE_WINDOW_START=format_instant(claim.window.start),
+            RANONCE_WINDOW_END=format_instant(claim.window.end),
+            RANONCE_ATTEMPT=str(claim.attempt),
+            RANONCE_OWNER=claim.owner,
+            RANONCE_GENERATION=str(claim.generation),
+            RANONCE_TRIGGER=claim.trigger,
+            RANONCE_VERSION=self.version or "",
+        )
+        return environment
+
+    def receipt(self, order: Order, event: str, status: int) -> Receipt:
+        """Return the receipt of an order, with what every receipt carries."""
+        return Receipt(
+            event=event,
+            job=order.key.job,
+            exit=status,
+            window=order.key.window,
+            run=str(order.key),
+            trigger=order.trigger,
+            chosen_by=order.chosen_by,
+            ledger=self.ledger.store.identity().ledger,
+            version=self.version,
+            warnings=tuple(self.ledger.warnings) or None,
+        )
+
+    def outcome(self, order: Order, claim: Claim, verdict: Verdict, status: int, event: str | None = None) -> Receipt:
+        """Return the receipt of an attempt that has ended; `event` where it is not the outcome itself."""
+        return self.receipt(order, event or verdict.outcome, status).replace(
+            attempt=claim.attempt,
+            generation=claim.generation,
+            started_at=claim.started_at,
+            finished_at=verdict.at,
+            seconds=round(verdict.at - claim.started_at, 3),
+            reason=verdict.reason,
+            until=verdict.resume_at,
+            child_exit=verdict.exit,
+            child_signal=verdict.data.get("signal"),
+            checks=tuple(verdict.data.get("checks", ())) or None,
+            leftovers=tuple(verdict.data.get("leftovers", ())) or None,
+        )
+
+    def lost(self, order: Order, claim: Claim, verdict: Verdict, refusal: Refusal) -> Receipt:
+        """Return the receipt of an attempt whose verdict was refused: another has the run."""
+        return self.outcome(order, claim, verdict, EX_CLAIM_LOST, "lost").replace(
+            reason=refusal.reason, sentence=refusal.sentence, holder=refusal.holder
+        )
+
+    def not_recorded(self, order: Order, claim: Claim, verdict: Verdict, error: OutcomeNotRecorded) -> Receipt:
+        """Return the receipt of an attempt whose verdict waits on this host."""
+        return self.outcome(order, claim, verdict, EX_NOT_RECORDED).replace(reason=error.code, sentence=str(error))
+
+
+class Won(Record):
+    """A claim that was won, the locked file that shows on this host that its attempt works, and the boot-clock instant
+    before the claim was sent."""
+
+    claim: Claim
+    file: AttemptFile | None
+    at: float
+
+    def heartbeat(
+        self,
+        renew: Callable[[], Refusal | None],
+        stop: Callable[[str], None],
+        *,
+        grace: float,
+        store_url: str,
+        leave: Callable[[], None] = lambda: None,
+    ) -> Heartbeat:
+        """Return what keeps the claim; it has yet to be started."""
+        from ranonce.heartbeat import Heartbeat
+
+        return Heartbeat(
+            renew,
+            stop,
+            lease_seconds=self.claim.lease_seconds,
+            grace_seconds=grace,
+            # The lock of a local ledger proves to everybody who could claim that this attempt lives.
+            fence=self.file is None or sqlite_path(store_url) is None,
+            claimed_at=self.at,
+            leave=leave,
+        )
+
+    def settle(self, ledger: OpenLedger, verdict: Verdict) -> Refusal | None:
+        """Record the verdict; a refusal means that another attempt has the run.
+
+        Raises OutcomeNotRecorded: then the attempt's file stays, since it holds the outcome, and the next invocation
+        on this host records it.
+        """
+        try:
+            refusal = ledger.finish_or_keep(self.claim, verdict, self._keep if self.file else None)
+        except OutcomeNotRecorded:
+            if self.file is not None:
+                self.file.release()
+            raise
+        failpoint("finish:committed")
+        self.give_back()
+        failpoint("finish:file-removed")
+        return refusal
+
+    def keep(self, verdict: Verdict) -> bool:
+        """Leave the verdict on this host, for the next invocation to record; say whether that went well."""
+        if self.file is None:
+            return False
+        try:
+            self._keep(outcome_text(self.claim, verdict), True)
+        except OSError:
+            return False
+        self.file.release()
+        return True
+
+    def give_back(self) -> None:
+        """Let go of the attempt's lock: the ledger has its story."""
+        if self.file is not None:
+            self.file.remove()
+
+    def _keep(self, text: str, sync: bool) -> None:
+        assert self.file is not None
+        self.file.write_outcome(text, sync=sync)
+
+
+def passed_on(code: int) -> int:
+    """Return the status of a job that ended with `code`: one that `ranonce` uses itself becomes 1, so that nobody
+    mistakes it."""
+    return 1 if code in EXIT_STATUSES or code > 128 else code
