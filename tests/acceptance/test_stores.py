@@ -706,3 +706,19 @@ def test_a_second_init_does_not_put_another_ledger_into_the_configuration(world)
     assert "already names the ledger" in said.err
     assert world.run(sh=EFFECT).exit == 0
     assert len(world.effects()) == 1
+
+
+# --- of an older version ----------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_of_an_older_version_is_brought_up_to_date_by_init(bare):
+    from tests.test_sqlite import LEDGER, old_ledger
+
+    bare.store.parent.mkdir(mode=0o700)
+    Path(old_ledger(bare.store.parent)).rename(bare.store)
+    named = {"RANONCE_STORE": f"sqlite:///{bare.store}", "RANONCE_LEDGER": LEDGER}
+    refused = bare.ranonce("run", "job", "--every", "day", "--", "true", env=named)
+    assert (refused.exit, "ranonce init" in refused.err) == (78, True)
+    first, again = (bare.ranonce("init", "--accept-volatile", "--json", env=named) for _ in range(2))
+    assert (b'"upgraded": true' in first.out, b'"upgraded": true' in again.out) == (True, False)
+    assert bare.ranonce("run", "job", "--every", "day", "--", "true", env=named).exit == 0

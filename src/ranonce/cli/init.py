@@ -42,6 +42,7 @@ class Made(Record):
     store: str
     ledger: str
     created: bool
+    upgraded: bool
     config: str | None
 
 
@@ -53,14 +54,14 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     if exists and path is not None:
         _refuse_second(path, config.ledger, environ)
     states = state_folder(environ)
-    ledger, created = _ledger(config.ledger, states, parsed.flag("accept-volatile"))
+    ledger, created, upgraded = _ledger(config.ledger, states, parsed.flag("accept-volatile"))
     if (
         not created
     ):  # what this host's journal knows of it must be there: a copy of yesterday's is no ledger to go on with
         OpenLedger.open(config.ledger.store, ledger, state_folder=states, reading=True).close()
     remember_ledger(states, config.ledger.store, ledger)
     problem = _write_config(path, config.ledger.store, ledger, environ)
-    made = Made(config.ledger.store, ledger, created, None if problem else path)
+    made = Made(config.ledger.store, ledger, created, upgraded, None if problem else path)
     _tell(made, problem, as_json=parsed.flag("json"))
     return 0
 
@@ -84,8 +85,8 @@ def _refuse_second(path: str, wanted: LedgerSpec, environ: Mapping[str, str]) ->
         )
 
 
-def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, bool]:
-    """Return the id of the ledger at the store, and whether it was created now."""
+def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, bool, bool]:
+    """Return the id of the ledger at the store, whether it was created now, and whether its tables were upgraded."""
     path = sqlite_path(spec.store)
     if spec.store == MEMORY or path is None:
         raise ConfigError(f"{spec.store!r} cannot be kept.", "Name a file: --store sqlite:////absolute/path.")
@@ -93,8 +94,8 @@ def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, 
     if os.path.lexists(path):
         from ranonce.stores.sqlite_create import upgrade
 
-        upgrade(path, expected)
-        return _found(spec, expected), False
+        upgraded = upgrade(path, expected)
+        return _found(spec, expected), False, upgraded
     if expected is not None:
         raise NotThisLedger(
             f"the ledger {expected} was at {spec.store}, and it is gone.",
@@ -102,11 +103,11 @@ def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, 
             "this host remembers: ranonce accept-loss --reason TEXT",
         )
     try:
-        return _create(path, accept_volatile), True
+        return _create(path, accept_volatile), True, False
     except NotThisLedger:
         if not os.path.lexists(path):
             raise
-        return _found(spec, expected), False  # another `init` was faster
+        return _found(spec, expected), False, False  # another `init` was faster
 
 
 def _found(spec: LedgerSpec, expected: str | None) -> str:
@@ -153,6 +154,8 @@ def _tell(made: Made, problem: str | None, *, as_json: bool) -> None:
         print(json.dumps(made.as_dict()))
         return
     print(f"{'Created' if made.created else 'Found'} the ledger {made.ledger} at {made.store}.")
+    if made.upgraded:
+        print("Its tables were those of an older version; now they are this one's.")
     if made.config:
         print(f"Written to {made.config}. Where there is no such file, set:")
     else:
