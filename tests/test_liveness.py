@@ -308,7 +308,7 @@ def test_a_killed_wrapper_with_a_child_that_ignores_term_is_alive_until_the_chil
     process.kill()
     process.wait()
     assert lives(pid)
-    assert examine(folder, OWNER, this_host()) == Evidence("alive", pid, "sh")
+    assert examine(folder, OWNER, this_host()) == Evidence("alive", pid, "sh", orphan=True)
     os.killpg(pid, signal.SIGKILL)
     wait_until(lambda: examine(folder, OWNER, this_host()) == Evidence("dead"))
 
@@ -335,7 +335,7 @@ def test_a_member_of_the_group_that_outlives_wrapper_and_child_blocks(folder, sl
     leader.kill()
     leader.wait()
     plant(folder, identity_of_a_dead_wrapper(), story)
-    assert examine(folder, OWNER, this_host()) == Evidence("alive", member, "sleep")
+    assert examine(folder, OWNER, this_host()) == Evidence("alive", member, "sleep", orphan=True)
     os.kill(member, signal.SIGKILL)
     wait_until(lambda: examine(folder, OWNER, this_host()) == Evidence("dead"))
 

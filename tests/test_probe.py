@@ -318,6 +318,13 @@ def test_what_lives_on_of_an_attempt_whose_lease_is_over_is_an_orphan():
     assert not holder(good, Clock(DOMAIN, BOOT, 0.0), Sighting("alive", 4711, "sleep")).orphan
 
 
+def test_what_lives_on_after_its_wrapper_is_an_orphan_at_once():
+    good = Lease("o" * 32, 1, DOMAIN, BOOT + 60, 300.0)
+    held = holder(good, Clock(DOMAIN, BOOT, 0.0), Sighting("alive", 4711, "sleep", orphan=True))
+    assert (held.alive, held.orphan) == (True, True)
+    assert "its ranonce is dead" in held.why
+
+
 def test_a_running_run_without_a_lease_is_a_zombie(hourly):
     running(hourly, lease=None)
     assert "there is no lease for it" in only(hourly.probe()).text

@@ -432,7 +432,7 @@ def _contradiction(job: str, recorded: Declared, every: Schedule, offset: int) -
 
 def _sighting(folder: str, owner: str, here: HostIdentity) -> Sighting:
     evidence = examine(folder, owner, here)
-    return Sighting(evidence.state, evidence.pid, evidence.name)
+    return Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
 
 
 # --- outcomes as text -----------------------------------------------------------------------------------------------

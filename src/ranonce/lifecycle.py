@@ -206,11 +206,13 @@ class Snapshot(Record):
 
 
 class Sighting(Record):
-    """What this host can prove about the process behind a claim. `state`: unknown, dead, alive or locked."""
+    """What this host can prove about the process behind a claim. `state`: unknown, dead, alive or locked; an `orphan`
+    lives on after the wrapper that would record its end."""
 
     state: str = "unknown"
     pid: int | None = None
     name: str = ""
+    orphan: bool = False
 
 
 UNKNOWN = Sighting()

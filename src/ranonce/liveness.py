@@ -54,7 +54,8 @@ class Evidence(Record):
     """What the attempt's file and the processes of this host say about an attempt.
 
     `dead`: the lock is free, boot and namespaces are the same, and no recorded process or group member lives.
-    `alive`: the recorded wrapper or child, or a member of the child's group, lives; `pid` and `name` say which.
+    `alive`: the recorded wrapper or child, or a member of the child's group, lives; `pid` and `name` say which. An
+    `orphan` is one whose wrapper is dead: nobody renews its lease any more, nor will record how it ends.
     `locked`: somebody holds the lock, but no recorded process is seen; this blocks only until the lease ends.
     `unknown`: nothing can be proved here (no file, another boot or namespace, not permitted): wait for the lease.
     """
@@ -62,6 +63,7 @@ class Evidence(Record):
     state: State
     pid: int | None = None
     name: str = ""
+    orphan: bool = False
 
 
 class Process(Record):
@@ -267,7 +269,8 @@ def examine(folder: str, owner: str, here: HostIdentity) -> Evidence:
     except (KeyError, TypeError, ValueError):  # a whole line that this version did not write
         return undecided
     if living is not None:
-        return Evidence("alive", living.pid, living.name)
+        orphan = living.pid != story["pid"] and _still(story["pid"], story["start"]) == (None, False)
+        return Evidence("alive", living.pid, living.name, orphan)
     return Evidence("dead") if held is False and not hidden else undecided
 
 

@@ -44,9 +44,11 @@ def holder(lease: Lease | None, clock: Clock, sighting: Sighting = UNKNOWN) -> H
     process = lease.process if lease else ""
     if sighting.state == "alive":
         works = f"process {sighting.pid} ({sighting.name}) works"
-        if lease is None or lease_ends(lease, clock.domain, clock.now, clock.wall) > clock.now:
+        in_time = lease is None or lease_ends(lease, clock.domain, clock.now, clock.wall) > clock.now
+        if in_time and not sighting.orphan:
             return Holder(True, works, process=process)
-        blocks = "its lease is over, so nobody will record how it ends; until then nothing is started beside it"
+        alone = "its ranonce is dead" if sighting.orphan else "its lease is over"
+        blocks = f"{alone}, so nobody will record how it ends; until then nothing is started beside it"
         return Holder(
             True, f"{works} on, but {blocks}: wait for it, or end it (kill {sighting.pid})", None, process, True
         )

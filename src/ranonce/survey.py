@@ -197,7 +197,7 @@ class Survey:
             evidence = examine(self.folder, owner, self._host)
         except UsageError:
             return UNKNOWN  # an owner id that no attempt of ours can have
-        return Sighting(evidence.state, evidence.pid, evidence.name)
+        return Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
 
     def _ended_as(self, owner: str) -> str | None:
         """Return the outcome that this host keeps for an attempt because it could not be recorded."""

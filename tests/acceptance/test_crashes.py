@@ -57,6 +57,19 @@ def test_a_command_that_outlives_its_killed_wrapper_blocks_a_second_start(world)
     ]
 
 
+def test_a_probe_names_at_once_what_outlives_its_killed_wrapper(world):
+    working, child = world.hold(sh=DEAF)
+    span = ("--since", "2026-11-09T00:00:00Z", "--until", "2026-11-10T00:00:00Z")
+    assert b"zombies=0" in world.ranonce("probe", *span).out
+    working.signal(signal.SIGKILL)
+    working.ends()
+    probe = wait_until(lambda: (said := world.ranonce("probe", *span)).exit == 1 and said)
+    assert b"zombies=1" in probe.out
+    assert f"process {child} (sh) works on, but its ranonce is dead".encode() in probe.out
+    assert f"kill {child}".encode() in probe.out
+    world.let_go()
+
+
 def test_a_command_that_closed_the_lock_it_inherited_still_blocks_a_second_start(world):
     closing = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.closerange(3, 4096);"

@@ -69,7 +69,7 @@ def _sighting(folder: str | None, owner: str) -> Sighting:
     if folder is None or not _is_owner(owner):
         return Sighting()
     evidence = examine(folder, owner, this_host())
-    return Sighting(evidence.state, evidence.pid, evidence.name)
+    return Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
 
 
 def _is_owner(owner: str) -> bool:

@@ -222,7 +222,7 @@ def works(ledger: OpenLedger, run: Run, lease: Lease | None) -> bool:
     sighting = UNKNOWN
     if ledger.folder is not None:
         evidence = examine(ledger.folder, run.owner, ledger.host)
-        sighting = Sighting(evidence.state, evidence.pid, evidence.name)
+        sighting = Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
     if sighting.state == "alive":
         return True
     if lease is None or sighting.state == "dead":
