@@ -329,7 +329,7 @@ def test_wrapper_and_child_killed_is_dead_at_once(folder, tmp_path):
 
 
 def test_a_member_of_the_group_that_outlives_wrapper_and_child_blocks(folder, sleeper):
-    leader = sleeper("sh", "-c", "sleep 60 & echo $!; read wait")
+    leader = sleeper("sh", "-c", "sleep 60 & until grep -q sleep /proc/$!/comm; do :; done; echo $!; read wait")
     member = int(leader.stdout.readline())
     story = child(leader.pid)
     leader.kill()

@@ -558,13 +558,17 @@ def test_a_command_that_ends_in_time_is_not_timed_out():
 # --- leftovers ---
 
 
+#: A background job that is what it is to become: until then it bears the shell's name.
+BACKGROUND = "sleep 60 & until grep -q sleep /proc/$!/comm; do :; done; echo $!"
+
+
 def test_a_background_job_is_waited_for():
     ending = sh("(sleep 0.3; echo late) & echo early")
     assert (ending.exit, printed(ending), ending.leftovers) == (0, "early\nlate\n", ())
 
 
 def test_a_background_job_that_takes_too_long_is_named_and_left(wrapper):
-    one = wrapper("sleep 60 & echo $!", leftover_wait=0.2, hold=0.1)
+    one = wrapper(BACKGROUND, leftover_wait=0.2, hold=0.1)
     ending = one.ending()
     pid = int(ending["output"]["head"])
     assert (ending["exit"], ending["leftovers"]) == (0, [{"pid": pid, "name": "sleep"}])
@@ -573,7 +577,7 @@ def test_a_background_job_that_takes_too_long_is_named_and_left(wrapper):
 
 def test_a_background_job_is_named_at_once_when_it_is_to_be_left(wrapper):
     began = time.monotonic()
-    one = wrapper("sleep 60 & echo $!", leftovers="leave")
+    one = wrapper(BACKGROUND, leftovers="leave")
     ending = one.ending()
     assert time.monotonic() - began < 3  # with the 2 s for which its open pipe is listened to
     assert ending["leftovers"] == [{"pid": int(ending["output"]["head"]), "name": "sleep"}]
