@@ -14,7 +14,7 @@ from ranonce.ledger import CLOCK_JUMP_SECONDS
 from ranonce.lifecycle import FAILED, FUTURE_SLACK_SECONDS, HELD, RUNNING, STOPPED, Retention, prunable
 from ranonce.liveness import abandoned, forget
 from ranonce.record import Record
-from ranonce.stores.base import FIRST
+from ranonce.stores.base import FIRST, spared
 from ranonce.timefmt import DAY, FIRST_INSTANT, format_duration
 
 TYPE_CHECKING = False
@@ -121,13 +121,13 @@ def prune_job(
 def would_prune(ledger: OpenLedger, jobs: list[str], keep: Retention) -> list[JobPruned]:
     """Return what `prune_job` would do, by going through every run. Events are not counted."""
     store = ledger.store
-    spared = {job: _spared(store, job) for job in jobs}
+    staying = {job: spared(store, job) for job in jobs}
     told = {job: JobPruned(job, 0, 0, {}) for job in jobs}
     for run in store.upkeep().all_runs():
         job = run.key.job
         if job not in told:
             continue
-        why = _why_kept(run, keep, spared[job])
+        why = _why_kept(run, keep, staying[job])
         if why is None and prunable(run, keep):
             told[job] = told[job].replace(runs=told[job].runs + 1)
         elif why is not None:
@@ -136,9 +136,9 @@ def would_prune(ledger: OpenLedger, jobs: list[str], keep: Retention) -> list[Jo
 
 
 def _kept(runs: Iterable[Run], store: Store, job: str, keep: Retention) -> dict[str, int]:
-    spared, kept = _spared(store, job), dict[str, int]()
+    staying, kept = spared(store, job), dict[str, int]()
     for run in runs:
-        if why := _why_kept(run, keep, spared):
+        if why := _why_kept(run, keep, staying):
             kept[why] = kept.get(why, 0) + 1
     return kept
 
@@ -146,25 +146,17 @@ def _kept(runs: Iterable[Run], store: Store, job: str, keep: Retention) -> dict[
 def _old_ones(store: Store, job: str, keep: Retention) -> list[Run]:
     """Return the runs that may be old and still stay, without going through all of them."""
     before = int(min(max(keep.done_before, keep.failed_before), FAR))
-    starts = {held.window_start for held in store.leases(job)} | _spared(store, job)
+    starts = {held.window_start for held in store.leases(job)} | spared(store, job)
     found = store.unfinished(job, before, MOST_KEPT) + [
         run for start in starts if start < before for run in store.runs(job, start, start + 1)
     ]
     return list({(run.key, run.window_start): run for run in found}.values())
 
 
-def _spared(store: Store, job: str) -> set[int]:
-    """Return the windows that every store spares."""
-    done = store.last_done(job, FAR)
-    runs = [*store.latest(job, 1), *([done] if done else [])]
-    last = [event.window_start for event in store.newest_events(1) if event.key.job == job]
-    return {*last, *(run.window_start for run in runs)}
-
-
-def _why_kept(run: Run, keep: Retention, spared: set[int]) -> str | None:
+def _why_kept(run: Run, keep: Retention, staying: set[int]) -> str | None:
     """Return why an old run stays; None for one that goes, or is not old."""
     if prunable(run, keep):
-        return NEWEST if run.window_start in spared else None
+        return NEWEST if run.window_start in staying else None
     over = run.window_end if run.status == RUNNING else max(run.window_end, run.finished_at or run.started_at)
     if over > keep.done_before:
         return None

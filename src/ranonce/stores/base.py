@@ -390,3 +390,11 @@ class Upkeep(Protocol):
         `lives` says whether somebody works on a run that is running. The jobs must be known. A run's row comes with its
         events or not at all, and what is told twice changes nothing the second time.
         """
+
+
+def spared(store: Store, job: str) -> set[int]:
+    """Return the starts of the windows of a job that every pruning spares: its newest run, its newest done one, and the
+    window of the ledger's newest event, whose number must not be given again."""
+    newest, done = store.latest(job, 1), store.last_done(job, 1 << 62)
+    last = [event.window_start for event in store.newest_events(1) if event.key.job == job]
+    return {*last, *(run.window_start for run in (*newest, *([done] if done else [])))}

@@ -45,6 +45,7 @@ from ranonce.stores.base import (
     TakenIn,
     Tombstone,
     buried,
+    spared,
 )
 
 TYPE_CHECKING = False
@@ -279,10 +280,8 @@ class MemoryStore:
             after_all = (after.window_start, after.window, after.input)
             come = [run for run in self._of(job) if _order(run) > after_all and run.window_start < before]
             runs, every = come[:limit], self._of(job)
-            newest_done = self.last_done(job, 1 << 62)
-            spared = {run.window_start for run in (*every[-1:], *([newest_done] if newest_done else ()))}
-            spared |= {event.window_start for event in self._events[-1:] if event.key.job == job}
-            going = [run for run in runs if run.window_start not in spared and prunable(run, keep)]
+            staying = spared(self, job)
+            going = [run for run in runs if run.window_start not in staying and prunable(run, keep)]
             end = runs[-1].window_start if len(runs) == limit else before
             for run in going:
                 del self._runs[run.key, run.window_start]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from ranonce.errors import StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import prunable
-from ranonce.stores.base import FIRST, Epoch, Place, Pruned, buried
+from ranonce.stores.base import FIRST, Epoch, Place, Pruned, buried, spared
 from ranonce.stores.sqlite_create import sync_folder
 from ranonce.stores.sqlite_file import quoted, translated
 from ranonce.stores.sqlite_rows import event_of, gate_row, read_instant, run_of, text_of, tombstone_of
@@ -66,8 +66,8 @@ class SqliteUpkeep:
             before = int(min(max(keep.done_before, keep.failed_before), FAR))
             rows = db.execute(SQL["runs_from"], (job, *after.as_dict().values(), before, limit)).fetchall()
             runs = [run_of(row) for row in rows]
-            spared = self._spared(job)
-            going = [run for run in runs if run.window_start not in spared and prunable(run, keep)]
+            staying = spared(self._store, job)
+            going = [run for run in runs if run.window_start not in staying and prunable(run, keep)]
             end = runs[-1].window_start if len(runs) == limit else before
             db.execute(SQL["open_door"], (job,))
             gone = [seq for run in going for seq in self._drop(run)]
@@ -85,11 +85,6 @@ class SqliteUpkeep:
         last = runs[-1] if len(runs) == limit else None
         upto = Place(last.window_start, last.key.window, last.key.input) if last else None
         return Pruned(len(going), len(gone), upto)
-
-    def _spared(self, job: str) -> set[int]:
-        newest, done = self._store.latest(job, 1), self._store.last_done(job, FAR)
-        last = [event.window_start for event in self._store.newest_events(1) if event.key.job == job]
-        return {*last, *(run.window_start for run in (*newest, *([done] if done else [])))}
 
     def _drop(self, run: Run) -> list[int]:
         place = (run.key.job, run.window_start, run.key.window, run.key.input)
