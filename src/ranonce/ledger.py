@@ -230,7 +230,7 @@ class OpenLedger:
         if snap.run is not None and snap.run.status == lifecycle.RUNNING:
             owners.add(snap.run.owner)
         owners.discard(asker)
-        return {owner: _sighting(self.folder, owner, self.host) for owner in owners}
+        return {owner: sighting_of(self.folder, owner, self.host) for owner in owners}
 
     def _bury(self, owner: str) -> None:
         """Remove the file of an attempt that is dead and left no outcome."""
@@ -430,7 +430,8 @@ def _contradiction(job: str, recorded: Declared, every: Schedule, offset: int) -
     )
 
 
-def _sighting(folder: str, owner: str, here: HostIdentity) -> Sighting:
+def sighting_of(folder: str, owner: str, here: HostIdentity) -> Sighting:
+    """Return what this host, whose state folder is `folder`, can prove about the process behind a claim."""
     evidence = examine(folder, owner, here)
     return Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
 

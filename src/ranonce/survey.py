@@ -10,6 +10,7 @@ from ranonce.calendars import NEVER
 from ranonce.doubles import ENDED, REPEATED
 from ranonce.errors import UsageError
 from ranonce.expectation import Expectation, schedule_of
+from ranonce.ledger import outcome_of, sighting_of
 from ranonce.lifecycle import (
     RUNNING,
     UNKNOWN,
@@ -21,7 +22,7 @@ from ranonce.lifecycle import (
     claim,
     present_schedules,
 )
-from ranonce.liveness import examine, this_host, unrecorded
+from ranonce.liveness import this_host, unrecorded
 from ranonce.probe import Claimed, Job, Moment
 from ranonce.record import Record
 from ranonce.windows import Schedule
@@ -194,18 +195,15 @@ class Survey:
         if self.folder is None:
             return UNKNOWN
         try:
-            evidence = examine(self.folder, owner, self._host)
+            return sighting_of(self.folder, owner, self._host)
         except UsageError:
             return UNKNOWN  # an owner id that no attempt of ours can have
-        return Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
 
     def _ended_as(self, owner: str) -> str | None:
         """Return the outcome that this host keeps for an attempt because it could not be recorded."""
         if self.folder is None:
             return None
         if self._kept is None:
-            from ranonce.ledger import outcome_of
-
             outcomes = ((owner, outcome_of(text)) for owner, text in unrecorded(self.folder))
             self._kept = {owner: outcome[1].outcome for owner, outcome in outcomes if outcome is not None}
         return self._kept.get(owner)

@@ -7,9 +7,9 @@ import time
 from collections import Counter
 
 from ranonce.doctor.finding import Check, few
-from ranonce.ledger import outcome_of
+from ranonce.ledger import outcome_of, sighting_of
 from ranonce.lifecycle import RUNNING, Sighting
-from ranonce.liveness import examine, this_host, unrecorded
+from ranonce.liveness import this_host, unrecorded
 from ranonce.names import plain, shown_path
 from ranonce.standing import holder
 from ranonce.timefmt import format_instant
@@ -68,8 +68,7 @@ def _run_of(store: Store, claim: Held) -> Run | None:
 def _sighting(folder: str | None, owner: str) -> Sighting:
     if folder is None or not _is_owner(owner):
         return Sighting()
-    evidence = examine(folder, owner, this_host())
-    return Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
+    return sighting_of(folder, owner, this_host())
 
 
 def _is_owner(owner: str) -> bool:

@@ -13,8 +13,8 @@ from ranonce.exchange.handmade import Tally
 from ranonce.exchange.lines import Bad
 from ranonce.exchange.native import Declared, Head
 from ranonce.exchange.reading import LATE_AFTER, MAX_ATTEMPTS, Reading
-from ranonce.lifecycle import DONE, FAILED, HELD, UNKNOWN, Gate, Sighting, lease_ends
-from ranonce.liveness import examine
+from ranonce.ledger import sighting_of
+from ranonce.lifecycle import DONE, FAILED, HELD, UNKNOWN, Gate, lease_ends
 from ranonce.merging import BUSY, KEPT, PRUNED, Told
 from ranonce.record import Record
 from ranonce.stores.base import Intake, Job, Tombstone
@@ -221,8 +221,7 @@ def works(ledger: OpenLedger, run: Run, lease: Lease | None) -> bool:
     """Say whether somebody works on a run that is running by its record, as far as this host can tell."""
     sighting = UNKNOWN
     if ledger.folder is not None:
-        evidence = examine(ledger.folder, run.owner, ledger.host)
-        sighting = Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
+        sighting = sighting_of(ledger.folder, run.owner, ledger.host)
     if sighting.state == "alive":
         return True
     if lease is None or sighting.state == "dead":

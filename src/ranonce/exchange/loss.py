@@ -21,6 +21,7 @@ from ranonce.errors import StoreUnavailable
 from ranonce.exchange.diagnosis import BEHIND, Loss, Where
 from ranonce.exchange.importing import BATCH, note_last, works
 from ranonce.exchange.lines import Bad
+from ranonce.exchange.reading import LATE_AFTER, MAX_ATTEMPTS
 from ranonce.exchange.remembered import Memory
 from ranonce.exchange.salvage import Salvage, nobody
 from ranonce.failpoints import failpoint
@@ -97,9 +98,7 @@ def _carry_on(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, by
     memory.count()
     _declare_configured(store, jobs)
     told = list(memory.told(store.schedules))
-    for job in dict.fromkeys(one.key.job for one in told):
-        if store.job(job) is None:
-            store.record_schedule(Job(job, 0, time.time(), 3600.0, 3), None, -1)
+    _place_jobs(store, told)
     counts = _Counts()
     counts.take(
         store.upkeep().take_in(
@@ -209,10 +208,15 @@ class _Counts:
         )
 
 
-def _put(store: Store, told: Sequence[Told]) -> TakenIn:
+def _place_jobs(store: Store, told: Sequence[Told]) -> None:
+    """Give each job that is told of a row, where nobody has declared it."""
     for job in dict.fromkeys(one.key.job for one in told):
         if store.job(job) is None:
-            store.record_schedule(Job(job, 0, time.time(), 3600.0, 3), None, -1)
+            store.record_schedule(Job(job, 0, time.time(), LATE_AFTER, MAX_ATTEMPTS), None, -1)
+
+
+def _put(store: Store, told: Sequence[Told]) -> TakenIn:
+    _place_jobs(store, told)
     return store.upkeep().take_in(Intake(told), nobody)
 
 

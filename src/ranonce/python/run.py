@@ -260,9 +260,7 @@ class Run:
                 self._won.give_back()
                 return self._over(self._terms_on(ledger), inside.judged, error=error)
         if judged.verdict.outcome == DONE:
-            verdict = judged.verdict.replace(
-                outcome=FAILED, reason="the transaction it was finished in was rolled back"
-            )
+            verdict = judged.verdict.replace(outcome=FAILED, reason=ROLLED_BACK)
             judged = Judged(verdict.replace(data={}), 1)
         return self._settle(judged, error)
 
