@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from ranonce.timefmt import format_instant
+from tests.servers import PostgresServer, Server, ValkeyServer, private_folder, started
 
 # Started by nohup or in the background, these are ignored, and so they would be in every command under test.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
@@ -306,3 +307,17 @@ def world(bare: World) -> World:
     """A world with a fresh ledger."""
     bare.init()
     return bare
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A PostgreSQL server that every test of this process may use, and none may stop."""
+    folder = private_folder(tmp_path_factory.mktemp("servers") / "postgres")
+    yield from started(lambda: PostgresServer(folder))
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Valkey server that every test of this process may use, and none may stop."""
+    folder = private_folder(tmp_path_factory.mktemp("servers") / "valkey")
+    yield from started(lambda: ValkeyServer(folder))

@@ -1,8 +1,12 @@
 """The address of a store: how it may be written, and the one normal form the rest of the code sees.
 
 `sqlite:////absolute/path` has four slashes; `sqlite:///relative/path` has three and is allowed in the configuration
-file only, where it is relative to the file: the working directory must not decide which ledger is used. `memory:` is
-for tests. `~` is the caller's home. Nothing in a path is percent-decoded, and a URL carries no options.
+file only, where it is relative to the file: the working directory must not decide which ledger is used. `~` is the
+caller's home; nothing in a path is percent-decoded, and such an address carries no options.
+
+`postgresql://USER@HOST/DATABASE?schema=NAME` names a ledger in a schema of its own (default: `ranonce`); every other
+option is the driver's. `redis://HOST:PORT/NUMBER?namespace=NAME` (or `rediss://`, encrypted) names one whose keys all
+begin with `{NAME}:`. `memory:` is for tests.
 """
 
 from __future__ import annotations
@@ -19,9 +23,22 @@ if TYPE_CHECKING:
 
 MEMORY = "memory:"
 SQLITE = "sqlite:///"
+#: Other names of the schemes of stores that are servers.
+SERVERS = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "redis": "redis",
+    "valkey": "redis",
+    "rediss": "rediss",
+    "valkeys": "rediss",
+}
 SCHEMES = ("sqlite", "memory")
 STORE_WAIT = 30.0  # seconds a store may be away before a run is given up
-LATER_SCHEMES = ("postgresql", "postgres", "redis", "rediss", "valkey")
+#: Where a ledger lies on a server if its address does not say: the schema, or the name space of its keys.
+NAMESPACE = "ranonce"
+#: PostgreSQL cuts longer names off, so that two could mean one.
+LONGEST_NAMESPACE = 63
+KNOWN = "It is one of sqlite:////PATH, postgresql://USER@HOST/DATABASE and redis://HOST:PORT/NUMBER."
 
 
 class StoreText(Record):
@@ -41,7 +58,7 @@ class StoreText(Record):
 
 
 def store_url(written: StoreText, environ: Mapping[str, str]) -> str:
-    """Return the normal form: `memory:` or `sqlite:///` and an absolute path.
+    """Return the normal form: `memory:`, `sqlite:///` and an absolute path, or the address of a server.
 
     `${NAME}` is taken from the environment where the text stands in the file. Raises the error of `written`.
     """
@@ -57,13 +74,10 @@ def store_url(written: StoreText, environ: Mapping[str, str]) -> str:
     if text == MEMORY:
         return MEMORY
     scheme, colon, _ = text.partition(":")
-    if not colon or scheme.lower() not in (*SCHEMES, *LATER_SCHEMES):
+    if not colon or scheme.lower() not in (*SCHEMES, *SERVERS):
         raise _unknown(written, text, environ)
-    if scheme.lower() in LATER_SCHEMES:
-        raise written.error(
-            f"{written.place}: {shown(masked(text))}: this version of ranonce has no {scheme} store.",
-            "It has sqlite:////PATH, and memory: for tests.",
-        )
+    if scheme.lower() in SERVERS:
+        return _server(written, text)
     if not text.startswith(SQLITE):
         raise written.error(
             f"{written.place}: {shown(text)} is not the address of a store.",
@@ -75,6 +89,41 @@ def store_url(written: StoreText, environ: Mapping[str, str]) -> str:
 def sqlite_path(url: str) -> str | None:
     """Return the absolute path of a SQLite store in its normal form, or None for another store."""
     return url[len(SQLITE) :] if url.startswith(SQLITE) else None
+
+
+class Server(Record):
+    """The address of a ledger on a server: the scheme, where in the server it lies, and the address without that."""
+
+    scheme: str
+    namespace: str
+    address: str
+
+
+def server_of(url: str) -> Server | None:
+    """Return what the normal form of a server's address says, or None for a store that is none."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in SERVERS.values():
+        return None
+    address, _, query = url.partition("?")
+    name = _NAME_OPTION[scheme]
+    options = query.split("&") if query else []
+    rest = [option for option in options if option.partition("=")[0] != name]
+    said = [option.partition("=")[2] for option in options if option.partition("=")[0] == name]
+    return Server(scheme, said[-1] if said else NAMESPACE, "?".join([address, *(["&".join(rest)] if rest else [])]))
+
+
+def in_namespace(url: str, namespace: str) -> str:
+    """Return the address of another ledger on the same server."""
+    server = server_of(url)
+    assert server is not None
+    joint = "&" if "?" in server.address else "?"
+    return f"{server.address}{joint}{_NAME_OPTION[server.scheme]}={namespace}"
+
+
+def public(url: str) -> str:
+    """Return the address as it may be kept on disk: without its password."""
+    before, password = _credentials(url)
+    return before.removesuffix(":") + url[len(before) + len(password) :] if password else url
 
 
 def home_folder(environ: Mapping[str, str]) -> str | None:
@@ -162,9 +211,45 @@ def _unknown(written: StoreText, text: str, environ: Mapping[str, str]) -> Ranon
         path = os.path.normpath(os.path.join(written.base or os.getcwd(), expand_home(text, environ)))
         return written.error(f"{written.place}: {shown(text)} is a path, not an address.", f"Write sqlite:///{path}.")
     return written.error(
-        f"{written.place}: {shown(masked(text))}: no store is called {shown(text.partition(':')[0])}.",
-        "This version has sqlite:////PATH, and memory: for tests.",
+        f"{written.place}: {shown(masked(text))}: no store is called {shown(text.partition(':')[0])}.", KNOWN
     )
+
+
+def _server(written: StoreText, text: str) -> str:
+    """Return the normal form of a server's address."""
+    scheme, _, rest = text.partition(":")
+    scheme = SERVERS[scheme.lower()]
+    if not rest.startswith("//"):
+        raise written.error(f"{written.place}: {shown(masked(text))} is not the address of a store.", KNOWN)
+    address, question, query = rest.partition("?")
+    database = address[2:].partition("/")[2]
+    if scheme == "postgresql" and (not database or "/" in database):
+        raise written.error(
+            f"{written.place}: {shown(masked(text))} names no database.",
+            "Write postgresql://USER@HOST/DATABASE: which ledger is meant must not hang on who asks.",
+        )
+    if scheme != "postgresql" and database.strip("0123456789"):
+        raise written.error(
+            f"{written.place}: {shown(masked(text))}: a database of Redis has a number, not a name.",
+            f"Write {scheme}://HOST:PORT/0.",
+        )
+    name = _NAME_OPTION[scheme]
+    said = [option.partition("=")[2] for option in query.split("&") if option.partition("=")[0] == name]
+    for namespace in said:
+        if len(said) > 1 or not _is_namespace(namespace):
+            raise written.error(
+                f"{written.place}: {name}={shown(namespace)} cannot be used.",
+                f"One name of at most {LONGEST_NAMESPACE} lower-case letters, digits and _, that begins with a letter.",
+            )
+    return f"{scheme}:{address}{question}{query}"
+
+
+_NAME_OPTION = {"postgresql": "schema", "redis": "namespace", "rediss": "namespace"}
+
+
+def _is_namespace(text: str) -> bool:
+    plain = text.isascii() and text[:1].isalpha() and text.replace("_", "a").isalnum() and text == text.lower()
+    return plain and len(text) <= LONGEST_NAMESPACE and not text.startswith("pg_")
 
 
 def _absolute(written: StoreText, path: str, environ: Mapping[str, str]) -> str:

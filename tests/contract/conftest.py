@@ -6,13 +6,28 @@ import pytest
 
 from tests.contract import stores
 
+SHARED = ["sqlite", "postgres", "redis"]
 
-@pytest.fixture(params=["memory", "sqlite"])
+
+def _kind(request: pytest.FixtureRequest, folder: Path) -> stores.Kind:
+    match request.param:
+        case "memory":
+            return stores.memory()
+        case "sqlite":
+            return stores.sqlite(folder)
+        case "postgres":
+            return stores.postgres(request.getfixturevalue("postgres"))
+        case "redis":
+            return stores.redis(request.getfixturevalue("valkey"))
+    raise AssertionError(request.param)
+
+
+@pytest.fixture(params=["memory", *SHARED])
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> stores.Kind:
-    return stores.memory() if request.param == "memory" else stores.sqlite(tmp_path)
+    return _kind(request, tmp_path)
 
 
-@pytest.fixture
-def shared(tmp_path: Path) -> stores.Kind:
+@pytest.fixture(params=SHARED)
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> stores.Kind:
     """A store that several processes can open at once."""
-    return stores.sqlite(tmp_path)
+    return _kind(request, tmp_path)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ranonce.stores import open_store
+from ranonce.stores import open_store, site_of
 from ranonce.stores.base import Store
+from tests.servers import Server
 
 LEDGER = "c0ffee" + "0" * 26
 
@@ -49,3 +51,24 @@ def sqlite(folder: Path) -> Kind:
         store._db.execute("UPDATE leases SET expires = expires - ?, seen_at = seen_at - ?", (seconds, seconds))
 
     return Kind("sqlite", lambda: open_store(url, wait_seconds=20), url, pass_time)
+
+
+def postgres(server: Server) -> Kind:
+    url = server.url(f"t{os.urandom(6).hex()}")  # type: ignore[attr-defined]
+    site_of(url, wait_seconds=20).create(LEDGER)
+
+    def pass_time(store: Store, seconds: float) -> None:
+        # The server's clock cannot be moved; what counts is the distance.
+        store.ask("UPDATE {schema}.leases SET expires = expires - $1::float8, seen_at = seen_at - $1::float8", seconds)  # type: ignore[attr-defined]
+
+    return Kind("postgres", lambda: open_store(url, wait_seconds=20), url, pass_time)
+
+
+def redis(server: Server) -> Kind:
+    url = server.url(f"t{os.urandom(6).hex()}")  # type: ignore[attr-defined]
+    site_of(url, wait_seconds=20).create(LEDGER)
+
+    def pass_time(store: Store, seconds: float) -> None:
+        raise NotImplementedError
+
+    return Kind("redis", lambda: open_store(url, wait_seconds=20), url, pass_time)

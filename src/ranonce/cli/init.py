@@ -8,11 +8,10 @@ from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.options import Command, Option
 from ranonce.config import find_config, load, state_folder, user_config
 from ranonce.errors import ConfigError, NotThisLedger
-from ranonce.filesystem import file_system_of
 from ranonce.ledger import OpenLedger, known_ledger, remember_ledger
 from ranonce.record import Record
-from ranonce.stores import open_store
-from ranonce.storeurl import MEMORY, sqlite_path
+from ranonce.stores import open_store, site_of
+from ranonce.storeurl import masked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from ranonce.cli.options import Parsed
     from ranonce.config import LedgerSpec
+    from ranonce.stores.base import Site
 
 COMMAND = Command(
     "init",
@@ -87,25 +87,21 @@ def _refuse_second(path: str, wanted: LedgerSpec, environ: Mapping[str, str]) ->
 
 def _ledger(spec: LedgerSpec, states: str, accept_volatile: bool) -> tuple[str, bool, bool]:
     """Return the id of the ledger at the store, whether it was created now, and whether its tables were upgraded."""
-    path = sqlite_path(spec.store)
-    if spec.store == MEMORY or path is None:
-        raise ConfigError(f"{spec.store!r} cannot be kept.", "Name a file: --store sqlite:////absolute/path.")
+    site = site_of(spec.store, wait_seconds=spec.store_wait)
     expected = spec.ledger_id or known_ledger(states, spec.store)
-    if os.path.lexists(path):
-        from ranonce.stores.sqlite_create import upgrade
-
-        upgraded = upgrade(path, expected)
+    if site.stands():
+        upgraded = site.upgrade(expected)
         return _found(spec, expected), False, upgraded
     if expected is not None:
         raise NotThisLedger(
-            f"the ledger {expected} was at {spec.store}, and it is gone.",
+            f"the ledger {expected} was at {masked(spec.store)}, and it is gone.",
             "Nothing was created, since finished windows would run again. Restore it from a backup, or go on with what "
             "this host remembers: ranonce accept-loss --reason TEXT",
         )
     try:
-        return _create(path, accept_volatile), True, False
+        return _create(spec.store, site, accept_volatile), True, False
     except NotThisLedger:
-        if not os.path.lexists(path):
+        if not site.stands():
             raise
         return _found(spec, expected), False, False  # another `init` was faster
 
@@ -114,23 +110,21 @@ def _found(spec: LedgerSpec, expected: str | None) -> str:
     found = open_store(spec.store, wait_seconds=spec.store_wait).identity().ledger
     if expected not in (None, found):
         raise NotThisLedger(
-            f"the store {spec.store} is ledger {found}, and {expected} is expected there.",
+            f"the store {masked(spec.store)} is ledger {found}, and {expected} is expected there.",
             "Nothing was changed. Restore the right ledger, or name another store.",
         )
     return found
 
 
-def _create(path: str, accept_volatile: bool) -> str:
-    from ranonce.stores.sqlite_create import create
-
-    where = file_system_of(os.path.dirname(path))
-    if where.problem is not None and not accept_volatile:
+def _create(store: str, site: Site, accept_volatile: bool) -> str:
+    risk = site.risk()
+    if risk is not None and not accept_volatile:
         raise ConfigError(
-            f"{path!r} is on {where.kind} (mounted at {where.mount}): {where.problem}.",
-            "Name a place on a local disk that lives longer than the jobs (--store), or pass --accept-volatile.",
+            f"{masked(store)} is on {risk.kind}: {risk.problem}.",
+            "Name a place that lives longer than the jobs (--store), or pass --accept-volatile.",
         )
     ledger = os.urandom(16).hex()
-    create(path, ledger, volatile=f"{where.kind}: {where.problem}" if where.problem else None)
+    site.create(ledger, volatile=f"{risk.kind}: {risk.problem}" if risk else None)
     return ledger
 
 

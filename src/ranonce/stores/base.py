@@ -392,6 +392,44 @@ class Upkeep(Protocol):
         """
 
 
+class Risk(Record):
+    """Why what is kept at a site may be lost, or would not be locked well: `kind` in a word or two, and the reason."""
+
+    kind: str
+    problem: str
+
+
+class Site(Protocol):
+    """Where a ledger is, or may be made. Used by `init`, `drill` and `doctor`, never by a run."""
+
+    def stands(self) -> bool:
+        """Say whether anything stands there already, a ledger or not. Raises StoreUnavailable, ConfigError."""
+
+    def risk(self) -> Risk | None:
+        """Say why a ledger there would not keep what a ledger promises, if so: then it is made only if that is accepted.
+
+        Raises StoreUnavailable, ConfigError.
+        """
+
+    def create(self, ledger: str, *, volatile: str | None = None, epoch: int = 1) -> None:
+        """Create an empty ledger, whole or not at all. Raises NotThisLedger where anything stands already."""
+
+    def upgrade(self, ledger: str | None) -> bool:
+        """Bring an older ledger's tables up to date; say whether there was anything to do.
+
+        Raises NotThisLedger for another ledger than the one that is meant.
+        """
+
+    def scratch(self, name: str) -> str:
+        """Return the URL of another site of the same kind, with the same promise, for a ledger that is thrown away.
+
+        `name` makes it unlike any other: lower-case letters, digits and _.
+        """
+
+    def destroy(self) -> None:
+        """Remove the ledger and everything that belongs to it. Only ever called for a site that was made as scratch."""
+
+
 def spared(store: Store, job: str) -> set[int]:
     """Return the starts of the windows of a job that every pruning spares: its newest run, its newest done one, and the
     window of the ledger's newest event, whose number must not be given again."""

