@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from ranonce.storeurl import environment_store, in_namespace, server_of, store_url
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
 STARTS_WITHIN_SECONDS = 60.0
@@ -40,7 +42,34 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-class Server:
+class Places:
+    """A server that ledgers lie on, each in a schema or name space of its own."""
+
+    def url(self, name: str) -> str:
+        """Return the address of the ledger of this name."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[str]:
+        """Give an address where no ledger is yet; what is made there is removed at the end."""
+        url = self.url(f"t{os.urandom(6).hex()}")
+        try:
+            yield url
+        finally:
+            forget(url)
+
+
+class OtherServer(Places):
+    """A server that somebody else runs, named by an address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = store_url(environment_store(address), os.environ)
+
+    def url(self, name: str) -> str:
+        return in_namespace(self.address, name)
+
+
+class Server(Places):
     """A server process that dies with this one."""
 
     #: What asks it to end quickly, but tidily.
@@ -61,7 +90,11 @@ class Server:
         """Start it, and wait until it answers."""
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_as_nobody_dying_with_us
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_as_nobody_dying_with_us,  # noqa: PLW1509 - nothing in it takes a lock
             )
         give_up = time.monotonic() + STARTS_WITHIN_SECONDS
         while not self.answers():
@@ -119,9 +152,8 @@ class PostgresServer(Server):
         asked = [self.bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(asked, stdout=subprocess.DEVNULL).returncode == 0
 
-    def url(self, schema: str, *, user: str | None = None, port: int | None = None) -> str:
-        """Return the address of a ledger in a schema."""
-        return f"postgresql://{user or self.user}@127.0.0.1:{port or self.port}/postgres?schema={schema}"
+    def url(self, name: str, *, user: str | None = None, port: int | None = None) -> str:
+        return f"postgresql://{user or self.user}@127.0.0.1:{port or self.port}/postgres?schema={name}"
 
 
 class ValkeyServer(Server):
@@ -152,9 +184,31 @@ class ValkeyServer(Server):
         except OSError:
             return False
 
-    def url(self, namespace: str, *, port: int | None = None) -> str:
-        """Return the address of a ledger in a name space."""
-        return f"redis://127.0.0.1:{port or self.port}/0?namespace={namespace}"
+    def url(self, name: str, *, port: int | None = None) -> str:
+        return f"redis://127.0.0.1:{port or self.port}/0?namespace={name}"
+
+
+def forget(url: str) -> None:
+    """Remove all that was made at an address on a server."""
+    server = server_of(url)
+    assert server is not None
+    if server.scheme == "postgresql":
+        import psycopg
+
+        with psycopg.connect(server.address, autocommit=True) as db:
+            db.execute(f'DROP SCHEMA IF EXISTS "{server.namespace}" CASCADE')
+        return
+    from redis import Redis
+
+    with Redis.from_url(server.address) as db:
+        for key in db.scan_iter(f"{{{server.namespace}}}:*", count=1000):
+            db.delete(key)
+
+
+def named(variable: str) -> Iterator[OtherServer] | None:
+    """Return the server that an environment variable names, if it does."""
+    address = os.environ.get(variable)
+    return iter([OtherServer(address)]) if address else None
 
 
 def started(make: Callable[[], Server]) -> Iterator[Server]:
