@@ -38,6 +38,12 @@ LANGUAGE sql STABLE AS $$
     SELECT json_build_array(g.name, {schema}.seconds(g.until), g.reason, g.job, {schema}.seconds(g.closed_at))
 $$;
 
+CREATE OR REPLACE FUNCTION {schema}.event_values(e {schema}.events) RETURNS json
+LANGUAGE sql STABLE AS $$
+    SELECT json_build_array({schema}.seconds(e.at), e.job, e."window", e.input, e.window_start, e.event, e.attempt,
+                            e.generation, e.reason, e.owner, e.triggered_by, e.version, e.host, e.data)
+$$;
+
 -- All that a decision about one run depends on, of one moment; the clock is read last. The versions of the schedule
 -- only come if there are not as many as the program knows: they are never rewritten.
 CREATE OR REPLACE FUNCTION {schema}.read_run(

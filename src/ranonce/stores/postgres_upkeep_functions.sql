@@ -1,0 +1,1 @@
+-- Functions for keeping a ledger over years; none so far.
