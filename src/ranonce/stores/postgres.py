@@ -16,6 +16,7 @@ from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Done, Event, Snapshot
 from ranonce.stores.base import Backlog, Clock, Identity, Outline, ended
 from ranonce.stores.postgres_connection import Connection, Race
+from ranonce.stores.postgres_text import dumps, loads
 from ranonce.stores.statements import load
 from ranonce.stores.values import (
     LOST,
@@ -85,7 +86,7 @@ class PostgresStore:
     def read(self, key: RunKey, window_start: int) -> Snapshot:
         known = self._schedules.get(key.job, ())
         place = (key.job, window_start, key.window, key.input)
-        told = json.loads(self._all("read_run", *place, len(known))[0][0] or "null")
+        told = loads(self._all("read_run", *place, len(known))[0][0])
         version, run, leases, gates, schedules, pruned, now = told
         if schedules is not None:
             known = self._schedules[key.job] = tuple(map(schedule_of, schedules))
@@ -129,7 +130,7 @@ class PostgresStore:
         return written(decision, rows[0][0])
 
     def record_schedule(self, job: Job, schedule: ScheduleVersion | None, after: int) -> bool:
-        version = None if schedule is None else json.dumps(list(schedule.as_dict().values()))
+        version = None if schedule is None else dumps(list(schedule.as_dict().values()))
         settings = (job.declared_at, job.late_after, job.max_attempts)
         try:
             rows = self._write(self._sql["record_schedule"], job.name, max(after, 0), *settings, version)
@@ -150,16 +151,16 @@ class PostgresStore:
 
     def job(self, name: str) -> Job | None:
         rows = self._all("job", name)
-        return job_of(_json(rows[0][0])) if rows else None
+        return job_of(loads(rows[0][0])) if rows else None
 
     def jobs(self) -> list[Job]:
-        return [job_of(_json(row[0])) for row in self._all("jobs")]
+        return [job_of(loads(row[0])) for row in self._all("jobs")]
 
     def schedules(self, job: str) -> tuple[ScheduleVersion, ...]:
-        return tuple(schedule_of(_json(row[0])) for row in self._all("schedules", job))
+        return tuple(schedule_of(loads(row[0])) for row in self._all("schedules", job))
 
     def gates(self) -> tuple[Gate, ...]:
-        return tuple(gate_of(_json(row[0])) for row in self._all("gates"))
+        return tuple(gate_of(loads(row[0])) for row in self._all("gates"))
 
     def runs(self, job: str, since: int, until: int) -> list[Run]:
         return self._runs("runs", job, since, until)
@@ -218,10 +219,10 @@ class PostgresStore:
         return found[0] if found else None
 
     def leases(self, job: str) -> list[Held]:
-        return [held_of(job, _json(row[0])) for row in self._all("leases", job)]
+        return [held_of(job, loads(row[0])) for row in self._all("leases", job)]
 
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
-        return [tombstone_of(_json(row[0])) for row in self._all("tombstones", job, since, until)]
+        return [tombstone_of(loads(row[0])) for row in self._all("tombstones", job, since, until)]
 
     def upkeep(self) -> PostgresUpkeep:
         from ranonce.stores.postgres_upkeep import PostgresUpkeep
@@ -243,10 +244,10 @@ class PostgresStore:
         return self._connection.ask(self._sql[statement], *values)
 
     def _runs(self, statement: str, *values: object) -> list[Run]:
-        return [run_of(_json(row[0])) for row in self._all(statement, *values)]
+        return [run_of(loads(row[0])) for row in self._all(statement, *values)]
 
     def _events(self, statement: str, *values: object) -> list[Event]:
-        return [event_of(_json(row[0]), int(row[1] or 0)) for row in self._all(statement, *values)]
+        return [event_of(loads(row[0]), int(row[1] or 0)) for row in self._all(statement, *values)]
 
     def reopen(self, wait_seconds: float) -> Self:
         other = type(self)(self.url, wait_seconds=wait_seconds)
@@ -291,11 +292,11 @@ def told(decision: Decision, key: RunKey, after: int) -> tuple[object, ...]:
         key.job,
         after if decision.guarded else None,
         _array([held_values(held) for held in _in_order(decision.unchanged)]),
-        None if values is None else json.dumps(values),
+        None if values is None else dumps(values),
         decision.drop_lease and run is not None,
-        None if lease is None else json.dumps([*own, *lease.as_dict().values()]),
+        None if lease is None else dumps([*own, *lease.as_dict().values()]),
         wall is not None,
-        json.dumps(own) if decision.drop_lease and run is not None else None,
+        dumps(own) if decision.drop_lease and run is not None else None,
         _array([held_values(held) for held in _in_order(decision.sighted)]),
         _array([_told_event(event, wall) for event in decision.events]),
         _array([list(gate.as_dict().values()) for gate in decision.gates]),
@@ -314,7 +315,7 @@ def _told_event(event: Event, wall: float | None) -> list[Any]:
 
 
 def _array(values: list[Any]) -> str | None:
-    return json.dumps(values).replace("\\u0000", "\\u2400") if values else None
+    return dumps(values) if values else None
 
 
 def written(decision: Decision, answer: str | None) -> tuple[Event, ...] | None:
@@ -335,10 +336,6 @@ def starts_of(text: str) -> Sequence[int]:
     step, uneven = divmod(last - first, count - 1) if count > 1 else (1, 0)
     evenly = range(first, last + 1, step) if step > 0 and not uneven else None
     return evenly if evenly is not None and list(evenly) == starts else starts
-
-
-def _json(text: str | None) -> Any:
-    return json.loads(text or "null")
 
 
 def _number(text: str | None) -> float:

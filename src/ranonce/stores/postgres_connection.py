@@ -14,6 +14,7 @@ import time
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
 from ranonce.names import plain
 from ranonce.stores.base import LostReply
+from ranonce.stores.postgres_text import escaped
 from ranonce.stores.values import LOST
 from ranonce.storeurl import Server, masked, server_of
 
@@ -352,8 +353,7 @@ def _sent(value: object) -> bytes | None:
         return None
     if isinstance(value, bool):
         return b"true" if value else b"false"
-    # A zero character is the one that PostgreSQL cannot hold.
-    return str(value).replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "backslashreplace")
+    return escaped(value).encode("utf-8", "backslashreplace") if isinstance(value, str) else str(value).encode()
 
 
 def _read(value: bytes | None) -> str | None:
