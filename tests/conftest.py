@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 #: The stores that a ledger for several processes may lie on.
-STORES = ("sqlite", "postgres", "redis")
+STORES = tuple(name for name in ("sqlite", "postgres", "redis") if find_spec(f"ranonce.stores.{name}"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -133,6 +133,8 @@ class World(Asked):
             "RANONCE": " ".join(RANONCE),  # for shell scripts
             "RANONCE_TEST_WORLD": str(root),
         }
+        #: A short lease, but one that a busy machine can keep: where a server grants it, who renews too late stops.
+        self.lease = "1s" if sqlite_path(self.url) else "3s"
         self.ledger = ""
         self._started: list[Invocation] = []
 

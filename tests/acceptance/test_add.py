@@ -25,9 +25,10 @@ def bare_environment(world):
 
 
 def declared(world, job="job"):
-    return world.sql("SELECT every, tz, dialect FROM schedules WHERE job = ? ORDER BY number", job)
+    return [(version.every, version.tz, version.dialect) for version in world.schedules(job)]
 
 
+@pytest.mark.every_store
 def test_the_crontab_line_runs_the_job_from_crons_environment(world):
     added = world.ranonce("add", "job", "--every", "day", *SH)
     assert added.exit == 0, added.err
@@ -83,6 +84,7 @@ def test_a_job_that_is_declared_again_keeps_its_scheduler(world):
     assert b"OnCalendar=" not in world.ranonce("add", "job", "--for", "crontab").out
 
 
+@pytest.mark.every_store
 def test_a_pod_runs_the_job_without_a_configuration(world):
     words = ("--image", "registry.example/jobs:7", "--timeout", "90m", "--check", f"file={world.effects_file}")
     added = world.ranonce("add", "job", *BERLIN, "--for", "kubernetes", *words, *SH)
@@ -90,7 +92,7 @@ def test_a_pod_runs_the_job_without_a_configuration(world):
     (manifest,) = [each for each in read(added.out.decode()) if each["kind"] == "CronJob"]
     (container,) = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     command = [word.replace("$$", "$") for word in container["command"][1:]]
-    secret = {"RANONCE_STORE": f"sqlite:///{world.store}", "RANONCE_LEDGER": world.ledger}
+    secret = {"RANONCE_STORE": world.url, "RANONCE_LEDGER": world.ledger}
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "job-29728830-x7k2p"}
     nowhere = {"XDG_CONFIG_HOME": str(world.root / "nowhere")}
     command[2:2] = ["--now", "2026-07-11T00:31:00Z"]

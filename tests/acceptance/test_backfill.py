@@ -30,6 +30,7 @@ def windows(world):
     return [line.split()[1] for line in world.effects()]
 
 
+@pytest.mark.every_store
 def test_windows_are_worked_on_oldest_first_with_their_place_in_the_whole(world):
     ran = backfill(world)
     assert ran.exit == 0
@@ -41,18 +42,20 @@ def test_windows_are_worked_on_oldest_first_with_their_place_in_the_whole(world)
     assert ran.err.splitlines()[-1] == "ranonce: backfill of job: 12 windows: 12 done now."
 
 
+@pytest.mark.every_store
 def test_windows_that_are_done_are_passed_over_without_a_record(world):
     world.run("--window", "2026-11-03", now=NOON_12)
-    before = world.sql("SELECT count(*) FROM events")
+    before = world.count_of_events()
     ran = backfill(world, "--until", "2026-11-06", "--json")
     assert windows(world) == ["2026-11-03", "2026-11-01", "2026-11-02", "2026-11-04", "2026-11-05"]
     assert summary(ran)["done_before"] == 1
     again = backfill(world, "--until", "2026-11-06", "--json")
     assert (again.exit, again.receipts) == (0, [])
     assert (summary(again)["done"], summary(again)["done_before"]) == (0, 5)
-    assert world.sql("SELECT count(*) FROM events") == [(before[0][0] + 8,)]
+    assert world.count_of_events() == before + 8
 
 
+@pytest.mark.every_store
 def test_a_window_that_fails_is_named_and_the_next_one_follows(world):
     ran = backfill(world, "--until", "2026-11-06", "--json", sh=FAILS_ON_3)
     assert ran.exit == 1
@@ -143,6 +146,7 @@ def test_told_to_end_it_stops_the_window_at_work_and_says_how_to_go_on(world):
     assert windows(world) == [DAYS[0], *DAYS]
 
 
+@pytest.mark.every_store
 def test_killed_it_goes_on_where_it_was(world):
     (world.pids / "hold").touch()
     sh = f'{EFFECT}; test $RANONCE_WINDOW != 2026-11-04 || while test -e "$PIDS/hold"; do sleep 0.02; done'
@@ -200,10 +204,11 @@ def test_a_command_that_is_not_told_its_window_is_said(world):
     assert "RANONCE_WINDOW" not in backfill(world).err
 
 
+@pytest.mark.every_store
 def test_a_rehearsal_says_what_would_be_done_and_changes_nothing(world):
     world.run("--window", "2026-11-02", now=NOON_12)
     world.run("--window", "2026-11-03", "--max-attempts", "1", sh="exit 1", now=NOON_12)
-    before = world.sql("SELECT * FROM events"), world.sql("SELECT * FROM jobs")
+    before = world.facts(), world.jobs()
     ran = backfill(world, "--dry-run", "--until", "2026-11-05", "--max-attempts", "1")
     assert ran.exit == 0
     lines = ran.out.decode().splitlines()
@@ -211,7 +216,7 @@ def test_a_rehearsal_says_what_would_be_done_and_changes_nothing(world):
     assert "never ran: a trigger for this window would start it" in lines[0]
     assert "failed: a trigger for this window would be refused (exhausted)" in lines[1]
     assert lines[-1] == "4 windows: 1 done before, 2 would start, 1 would be refused."
-    assert (world.sql("SELECT * FROM events"), world.sql("SELECT * FROM jobs")) == before
+    assert (world.facts(), world.jobs()) == before
     told = backfill(world, "--dry-run", "--until", "2026-11-05", "--json", "--max-attempts", "1")
     assert summary(told) == {"job": "job", "windows": 4, "done_before": 1, "would_start": 2}
 
@@ -255,6 +260,7 @@ def test_several_windows_at_once_are_for_jobs_that_allow_it(world):
     assert backfill(world, "--parallel", "0").exit == 64
 
 
+@pytest.mark.every_store
 def test_several_windows_are_worked_on_at_once(world):
     sh = f'{EFFECT}; touch "$PIDS/$RANONCE_WINDOW"; while test "$(ls "$PIDS" | wc -l)" -lt 3; do sleep 0.02; done'
     ran = backfill(world, "--parallel", "3", "--overlap", "allow", "--json", sh=sh)
@@ -262,8 +268,8 @@ def test_several_windows_are_worked_on_at_once(world):
     assert sorted(windows(world)) == DAYS
     assert summary(ran)["done"] == 12
     assert len(ran.receipts) == 12
-    assert world.sql("SELECT count(*), max(attempt) FROM runs") == [(12, 1)]
-    assert world.sql("PRAGMA integrity_check") == [("ok",)]
+    assert [run.attempt for run in world.all_runs()] == [1] * 12
+    assert world.ranonce("doctor", "--deep", "--quiet").out == b""
 
 
 def test_several_at_once_end_together_at_what_all_would_meet(world):
@@ -283,6 +289,7 @@ def at_work(world, *options):
     return invocation
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_several_at_once_are_stopped_together(world, number):
     invocation = at_work(world)
@@ -290,16 +297,17 @@ def test_several_at_once_are_stopped_together(world, number):
     ran = invocation.ends()
     assert ran.exit == -number
     assert sorted(receipt["window"] for receipt in ran.receipts) == DAYS[:2]
-    assert world.sql("SELECT DISTINCT status, reason FROM runs") == [("stopped", "signal")]
+    assert {(run.status, run.reason) for run in world.all_runs()} == {("stopped", "signal")}
     assert "10 not reached" in ran.err
 
 
+@pytest.mark.every_store
 def test_several_at_once_do_not_outlive_the_one_that_leads_them(world):
     invocation = at_work(world)
     invocation.signal(signal.SIGKILL)
     invocation.process.wait(10)
     wait_until(world.no_process_is_left)
-    assert world.sql("SELECT DISTINCT status, reason FROM runs") == [("stopped", "signal")]
+    assert {(run.status, run.reason) for run in world.all_runs()} == {("stopped", "signal")}
 
 
 def test_several_at_once_are_told_of_in_the_order_of_their_windows(world):
@@ -323,6 +331,7 @@ def test_a_worker_that_dies_ends_the_backfill_with_a_sentence(world):
     assert backfill(world, "--overlap", "allow").exit == 0
 
 
+@pytest.mark.every_store
 def test_long_windows_leave_no_open_files_behind(world):
     sh = 'sleep 0.5; ls /proc/$PPID/fd | wc -l >> "$EFFECTS"'  # long enough for a renewal through a store of its own
     backfill(world, "--lease", "1s", "--until", "2026-11-06", sh=sh)
@@ -336,6 +345,7 @@ def test_long_windows_leave_no_open_files_behind(world):
 NAMED = f'{EFFECT}; : "{{window}}"'
 
 
+@pytest.mark.every_store
 def test_what_a_backfill_has_done_is_not_caught_up(world):
     world.run(now="2026-11-01T12:00:00Z")
     backfill(world, "--until", "2026-11-06", since="2026-11-02")

@@ -13,7 +13,7 @@ import pytest
 
 from ranonce.ledger import OpenLedger, outcome_text
 from ranonce.lifecycle import Claim, Verdict
-from ranonce.liveness import boot_clock, group_members
+from ranonce.liveness import group_members
 from tests.conftest import EFFECT, HELD_EFFECT, TODAY, lives, wait_until
 from tests.contract.acting import ask
 
@@ -33,12 +33,12 @@ def killed(world, *options, sh=HELD_EFFECT, **how):
     return invocation, child
 
 
+@pytest.mark.every_store
 def test_a_command_that_outlives_its_killed_wrapper_blocks_a_second_start(world):
-    invocation, child = world.hold("--lease", "1s", sh=DEAF)
+    invocation, child = world.hold("--lease", world.lease, sh=DEAF)
     invocation.signal(signal.SIGKILL)
     assert invocation.ends().exit == -signal.SIGKILL
-    expired = "SELECT expires - ? FROM leases"
-    wait_until(lambda: world.sql(expired, boot_clock())[0][0] < -0.2)  # not even after the lease is over
+    wait_until(lambda: world.left_of_the_lease() < -0.2)  # not even after the lease is over
     for now in (None, TOMORROW):
         refused = world.run(*(("--window", TODAY) if now is None else ()), now=now)
         assert refused.exit == 75
@@ -57,6 +57,7 @@ def test_a_command_that_outlives_its_killed_wrapper_blocks_a_second_start(world)
     ]
 
 
+@pytest.mark.every_store
 def test_a_probe_names_at_once_what_outlives_its_killed_wrapper(world):
     working, child = world.hold(sh=DEAF)
     span = ("--since", "2026-11-09T00:00:00Z", "--until", "2026-11-10T00:00:00Z")
@@ -75,15 +76,15 @@ def test_a_command_that_closed_the_lock_it_inherited_still_blocks_a_second_start
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.closerange(3, 4096);"
         'open(os.environ["PIDS"] + "/child", "w").write(str(os.getpid())); time.sleep(60)'
     )
-    invocation, child = world.hold("--lease", "1s", sh=f"exec {sys.executable} -c '{closing}'")
+    invocation, child = world.hold("--lease", world.lease, sh=f"exec {sys.executable} -c '{closing}'")
     invocation.signal(signal.SIGKILL)
     invocation.ends()
-    refused = world.run("--lease", "1s")
+    refused = world.run("--lease", world.lease)
     assert refused.said() == (75, "skipped", "busy")
     assert f"process {child} " in refused.receipt["sentence"]
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: not lives(child))
-    assert world.run("--lease", "1s").said() == (0, "done", None)
+    assert world.run("--lease", world.lease).said() == (0, "done", None)
 
 
 def test_a_command_dies_with_its_killed_wrapper(world):
@@ -93,6 +94,7 @@ def test_a_command_dies_with_its_killed_wrapper(world):
     wait_until(lambda: not lives(child))
 
 
+@pytest.mark.every_store
 def test_a_killed_attempt_is_taken_over_at_once_on_its_host(world):
     killed(world)  # the lease is 5 minutes
     again = world.run()
@@ -108,23 +110,26 @@ def test_a_killed_attempt_is_taken_over_at_once_on_its_host(world):
     assert world.attempt_files() == []
 
 
+@pytest.mark.every_store
 def test_a_killed_attempt_blocks_no_other_window(world):
     killed(world)
     assert world.run(now=TOMORROW).said() == (0, "done", None)
     assert world.state() == ("running", 1)  # nobody asked for this window yet: a zombie that a probe names
 
 
+@pytest.mark.every_store
 def test_another_host_waits_for_the_lease_of_a_killed_attempt(world):
-    killed(world, "--lease", "1s")
+    killed(world, "--lease", world.lease)
     elsewhere = world.another_host()
-    refused = world.run("--lease", "1s", env=elsewhere)
+    refused = world.run("--lease", world.lease, env=elsewhere)
     if refused.exit != 0:  # on a slow machine the lease may be over already
         assert refused.said() == (75, "skipped", "busy")
-        wait_until(lambda: world.run("--lease", "1s", env=elsewhere).exit == 0)
+        wait_until(lambda: world.run("--lease", world.lease, env=elsewhere).exit == 0)
     assert world.state() == ("done", 2)
     assert ("expired", "its lease is over", 1) in world.events()
 
 
+@pytest.mark.every_store
 def test_attempts_that_crash_are_counted_and_end(world):
     for _ in range(2):
         killed(world, "--max-attempts", "2")
@@ -135,6 +140,7 @@ def test_attempts_that_crash_are_counted_and_end(world):
     assert len(world.effects()) == 2
 
 
+@pytest.mark.every_store
 def test_a_daemon_that_holds_the_lock_of_a_killed_attempt_blocks_until_the_lease_ends(world):
     daemon_file = world.pids / "daemon"
     daemon = "setsid sh -c 'echo $$ > \"$PIDS/daemon\"; exec sleep 60' > /dev/null 2>&1 &"
@@ -151,6 +157,7 @@ def test_a_daemon_that_holds_the_lock_of_a_killed_attempt_blocks_until_the_lease
 # --- the policies ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_a_crash_whose_effects_may_have_happened_is_held_for_a_person(world):
     killed(world, "--on-crash", "hold")
     for _ in range(2):
@@ -161,6 +168,7 @@ def test_a_crash_whose_effects_may_have_happened_is_held_for_a_person(world):
     assert world.effects() == [f"job {TODAY} 1", "job 2026-11-10 1"]
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("as_", ["done", "not-done"])
 def test_a_person_says_what_became_of_a_held_run(world, as_):
     killed(world, "--on-crash", "hold")
@@ -173,6 +181,7 @@ def test_a_person_says_what_became_of_a_held_run(world, as_):
     assert ("released", "looked into the mailbox", 1) in world.events()
 
 
+@pytest.mark.every_store
 def test_a_release_does_not_touch_what_works_or_is_done(world):
     working, _ = world.hold()
     words = ("release", "job", TODAY, "--as", "not-done", "--reason", "impatience")
@@ -190,6 +199,7 @@ def test_a_release_does_not_touch_what_works_or_is_done(world):
     assert world.state() == ("done", 1)
 
 
+@pytest.mark.every_store
 def test_a_release_frees_a_crashed_window_before_its_lease_ends(world):
     killed(world)
     assert world.ranonce("release", "job", TODAY, "--as", "done", "--reason", "it was sent").exit == 0
@@ -197,6 +207,7 @@ def test_a_release_frees_a_crashed_window_before_its_lease_ends(world):
     assert world.run().said() == (0, "skipped", "done")
 
 
+@pytest.mark.every_store(cases=3)
 @pytest.mark.parametrize(
     ("look", "exit", "event", "reason", "effects"),
     [
@@ -228,6 +239,7 @@ def test_a_look_that_was_stopped_by_a_signal_is_taken_again(world):
     assert len(world.effects()) == 1
 
 
+@pytest.mark.every_store
 def test_a_look_that_crashed_itself_is_taken_again(world):
     look = 'echo $$ > "$PIDS/child"; test -e "$PIDS/answer" || exec sleep 60'
     policy = ("--on-crash", "reconcile", "--reconcile", look)
@@ -246,13 +258,14 @@ def test_a_look_that_crashed_itself_is_taken_again(world):
 # --- an attempt that comes back -------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_a_paused_attempt_that_was_taken_over_changes_nothing(world):
-    first, child = world.hold("--lease", "1s", "--grace-kill", "0.2s")
+    first, child = world.hold("--lease", world.lease, "--grace-kill", "0.2s")
     first.signal(signal.SIGSTOP)
     os.killpg(child, signal.SIGSTOP)
     elsewhere = world.another_host()
-    assert world.run("--lease", "1s").said()[0] == 75  # on its own host it is seen to live
-    second = wait_until(lambda: (ran := world.run("--lease", "1s", env=elsewhere)).exit == 0 and ran)
+    assert world.run("--lease", world.lease).said()[0] == 75  # on its own host it is seen to live
+    second = wait_until(lambda: (ran := world.run("--lease", world.lease, env=elsewhere)).exit == 0 and ran)
     assert second.said() == (0, "done", None)
     first.signal(signal.SIGCONT)
     lost = first.ends()
@@ -263,9 +276,9 @@ def test_a_paused_attempt_that_was_taken_over_changes_nothing(world):
 
 
 def test_a_paused_attempt_that_nobody_took_over_goes_on(world):
-    first, child = world.hold("--lease", "1s")
+    first, child = world.hold("--lease", world.lease)
     first.signal(signal.SIGSTOP)
-    wait_until(lambda: world.sql("SELECT expires - ? FROM leases", boot_clock())[0][0] < -1.2)
+    wait_until(lambda: world.left_of_the_lease() < -1.2)
     first.signal(signal.SIGCONT)
     wait_until(lambda: ("noted", "renewed after the lease was over", 1) in world.events())
     assert lives(child)
@@ -274,10 +287,11 @@ def test_a_paused_attempt_that_nobody_took_over_goes_on(world):
     assert world.state() == ("done", 1)
 
 
+@pytest.mark.every_store
 def test_a_late_failure_does_not_undo_what_another_has_done(world):
-    first, child = world.hold("--lease", "1s", sh=f"{HELD_EFFECT}; exit 9")
+    first, child = world.hold("--lease", world.lease, sh=f"{HELD_EFFECT}; exit 9")
     first.signal(signal.SIGSTOP)
-    wait_until(lambda: world.run("--lease", "1s", env=world.another_host()).exit == 0)
+    wait_until(lambda: world.run("--lease", world.lease, env=world.another_host()).exit == 0)
     world.let_go()
     wait_until(lambda: not lives(child))  # it fails before its wrapper hears of the take-over
     first.signal(signal.SIGCONT)
@@ -286,12 +300,13 @@ def test_a_late_failure_does_not_undo_what_another_has_done(world):
     assert [event for event in world.events() if event[0] == "lost"] == [("lost", "failed", 1)]
 
 
+@pytest.mark.every_store
 def test_a_second_attempt_beside_a_paused_one_keeps_its_claim(world):
-    first, child = world.hold("--lease", "1s", "--grace-kill", "0.2s")
+    first, child = world.hold("--lease", world.lease, "--grace-kill", "0.2s")
     first.signal(signal.SIGSTOP)
     os.killpg(child, signal.SIGSTOP)
     elsewhere = world.another_host()
-    words = world.words("--lease", "1s", sh=f'{EFFECT}; while ! test -e "$PIDS/go"; do sleep 0.02; done')
+    words = world.words("--lease", world.lease, sh=f'{EFFECT}; while ! test -e "$PIDS/go"; do sleep 0.02; done')
     second = wait_until(lambda: (started := world.start(*words, env=elsewhere)) and second_works(world, started))
     first.signal(signal.SIGCONT)
     assert first.ends().exit == 76
@@ -310,10 +325,11 @@ def second_works(world, started):
     return None
 
 
+@pytest.mark.every_store
 def test_an_outcome_left_behind_at_the_moment_of_a_take_over_is_not_done_again(world):
     invocation, child = world.hold(now="2025-11-10T12:00:00Z")  # the window of `ask`
     invocation.signal(signal.SIGSTOP)
-    ledger = OpenLedger.open(f"sqlite:///{world.store}", world.ledger, state_folder=str(world.folder.parent))
+    ledger = OpenLedger.open(world.url, world.ledger, state_folder=str(world.folder.parent))
     assert ledger.settle_unrecorded() == []  # we look before the outcome is there
     taking = ask()
     leave_an_outcome(world.attempt_files()[0], taking)

@@ -121,7 +121,8 @@ def test_a_failure_that_was_known_is_recorded_after_a_kill(world, point):
     again = world.run("--max-attempts", "1")
     assert again.said() == (80, "skipped", "exhausted")
     assert "recorded first" in again.receipt["warnings"][0]
-    assert world.sql("SELECT status, exit, failures FROM runs") == [("failed", 9, 1)]
+    run = world.run_of()
+    assert (run.status, run.exit, run.failures) == ("failed", 9, 1)
 
 
 @pytest.mark.parametrize("point", ["commit:before-writes", "commit:before-commit", "commit:after-commit", *SETTLING])

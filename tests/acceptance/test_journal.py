@@ -21,9 +21,10 @@ def facts(world):
 
 
 def opened(world):
-    return OpenLedger.open(f"sqlite:///{world.store}", world.ledger, state_folder=str(world.folder.parent))
+    return OpenLedger.open(world.url, world.ledger, state_folder=str(world.folder.parent))
 
 
+@pytest.mark.every_store
 def test_each_event_is_one_whole_line_with_its_length_and_checksum(world):
     world.run()
     world.run()
@@ -34,10 +35,10 @@ def test_each_event_is_one_whole_line_with_its_length_and_checksum(world):
     for line, wrapped in zip(written.splitlines(), told, strict=True):
         assert decode(line) == wrapped["fact"]
         assert encode(wrapped["fact"]) == line + b"\n"
-    seqs = [seq for (seq,) in world.sql("SELECT seq FROM events ORDER BY seq")]
-    assert [line["fact"]["seq"] for line in told] == seqs
+    assert [line["fact"]["seq"] for line in told] == [fact.seq for fact in world.facts()]
 
 
+@pytest.mark.every_store
 def test_torn_at_any_byte_the_last_line_is_passed_over_and_the_next_is_whole(world):
     world.run()
     whole = world.journal.read_bytes()
@@ -55,6 +56,7 @@ def test_torn_at_any_byte_the_last_line_is_passed_over_and_the_next_is_whole(wor
     assert [fact["event"] for fact in facts(world)] == ["start", "skipped"]
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     "tail",
     [b"\0" * 100, b"\0" * 8000, b"\xff\xfe{}", b'{"len":3,"crc":"00000000","fact":{}}'],
@@ -70,6 +72,7 @@ def test_what_a_power_cut_may_leave_at_the_end_is_passed_over(world, tail):
     assert world.effects() == [f"job {TODAY} 1", "job 2026-11-10 1"]
 
 
+@pytest.mark.every_store
 def test_half_a_done_line_is_no_done(world):
     world.run(sh="exit 3")
     fact = {**facts(world)[-1], "event": "done", "seq": 99}
@@ -79,6 +82,7 @@ def test_half_a_done_line_is_no_done(world):
     assert world.effects() == [f"job {TODAY} 2"]
 
 
+@pytest.mark.every_store
 def test_a_store_behind_the_journal_is_refused_however_the_end_of_the_journal_looks(world):
     world.run()
     with world.journal.open("ab") as file:
@@ -114,6 +118,7 @@ def test_the_newest_fact_is_found_behind_a_long_past(world):
     assert Journal(str(world.folder)).tail()[-1]["seq"] == 1999
 
 
+@pytest.mark.every_store
 def test_an_outcome_torn_at_any_byte_is_no_outcome(world):
     world.run(env={"RANONCE_FAILPOINT": "finish:outcome-kept"})
     (file,) = world.attempt_files()

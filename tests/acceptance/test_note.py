@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.conftest import NOON, TODAY
 
 AFTER = "2026-11-10T12:00:00Z"
@@ -15,9 +17,10 @@ def events_of(world, window=TODAY):
 
 
 def state(world):
-    return world.sql("SELECT * FROM runs"), world.sql("SELECT * FROM leases")
+    return world.all_runs(), world.leases()
 
 
+@pytest.mark.every_store
 def test_a_note_of_a_person_stands_in_the_story_with_their_name(world):
     world.run()
     before = state(world)
@@ -32,6 +35,7 @@ def test_a_note_of_a_person_stands_in_the_story_with_their_name(world):
     assert "it ran (done)" in shown
 
 
+@pytest.mark.every_store
 def test_a_window_that_never_ran_can_be_noted_and_stays_missing(world):
     world.run()
     before = world.ranonce("probe", "job", "--now", "2026-11-12T12:00:00Z", "--json")
@@ -54,6 +58,7 @@ def test_a_note_is_no_finding(world):
     assert after.out == before.out
 
 
+@pytest.mark.every_store
 def test_inside_a_job_a_note_is_about_its_own_run(world):
     ran = world.run(sh='$RANONCE note "3 of 5 feeds were empty" && cd / && $RANONCE note second')
     assert ran.exit == 0, ran.err
@@ -66,11 +71,12 @@ def test_inside_a_job_a_note_is_about_its_own_run(world):
 def test_inside_a_job_with_an_input_of_its_own_the_note_finds_the_run(world):
     (world.root / "work" / "input").write_text("a")
     world.run("--input-mode", "identity", "--input", "input", sh="$RANONCE note 'about this input'")
-    ((noted, input_),) = world.sql("SELECT reason, input FROM events WHERE event = 'noted'")
-    assert noted == "about this input"
-    assert len(input_) == 64
+    (noted,) = [fact for fact in world.facts() if fact.event == "noted"]
+    assert noted.reason == "about this input"
+    assert len(noted.key.input) == 64
 
 
+@pytest.mark.every_store
 def test_a_job_that_lost_its_claim_notes_nothing(world):
     world.run()
     lost = {

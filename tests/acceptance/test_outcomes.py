@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
@@ -16,19 +17,22 @@ NEXT_DAY = "2026-11-10T12:00:00Z"
 # --- exit statuses --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("code", [1, 2, 63, 66, 128])
 def test_the_exit_status_of_a_failed_command_is_passed_on(world, code):
     ran = world.run(sh=f"exit {code}")
     assert ran.said() == (code, "failed", None)
-    assert world.sql("SELECT status, exit, attempt FROM runs") == [("failed", code, 1)]
+    run = world.run_of()
+    assert (run.status, run.exit, run.attempt) == ("failed", code, 1)
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("code", [*sorted(set(EXIT_STATUSES) - {0}), 129, 255])
 def test_a_command_cannot_speak_with_our_exit_statuses(world, code):
     ran = world.run(sh=f"exit {code}")
     assert ran.said() == (1, "failed", None)
     assert ran.receipt["child_exit"] == code
-    assert world.sql("SELECT exit FROM runs") == [(code,)]
+    assert world.run_of().exit == code
 
 
 def test_the_raw_status_is_passed_on_where_that_is_asked_for(world):
@@ -39,6 +43,7 @@ def test_a_failure_in_the_middle_of_a_script_is_a_failure(world):
     assert world.run(sh="set -e; false; exit 0").said() == (1, "failed", None)
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     ("command", "exit"), [("/not/there", 127), ("not-in-path", 127), ("/etc/passwd", 126), ("/etc", 126)]
 )
@@ -51,6 +56,7 @@ def test_a_command_that_cannot_be_started_is_recorded_as_failed(world, command, 
     assert world.run().said() == (0, "done", None)  # after it was put right
 
 
+@pytest.mark.every_store
 def test_a_time_limit_ends_the_command_and_is_its_verdict(world):
     ran = world.run("--timeout", "0.3s", "--grace-kill", "0.2s", sh="trap '' TERM; sleep 60 & sleep 60")
     assert ran.said() == (124, "failed", "timeout")
@@ -61,6 +67,7 @@ def test_a_time_limit_ends_the_command_and_is_its_verdict(world):
 # --- attempts -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_a_failed_window_is_tried_again_until_its_attempts_are_used_up(world):
     for attempt in (1, 2):
         ran = world.run("--max-attempts", "2", sh="exit 3")
@@ -74,6 +81,7 @@ def test_a_failed_window_is_tried_again_until_its_attempts_are_used_up(world):
     assert world.run("--max-attempts", "2").said() == (0, "done", None)
 
 
+@pytest.mark.every_store
 def test_a_failed_window_waits_for_its_retry_delay(world):
     options = ("--window", TODAY, "--retry-delay", "10m")
     world.run(*options, now=instant_in(0), sh="exit 3")
@@ -83,19 +91,22 @@ def test_a_failed_window_waits_for_its_retry_delay(world):
     assert world.run(*options, now=instant_in(620)).said() == (0, "done", None)
 
 
+@pytest.mark.every_store
 def test_what_a_failed_command_printed_is_kept_with_its_verdict(world):
     world.run(sh="echo the reason why >&2; exit 3")
-    assert world.sql("SELECT output FROM events WHERE event = 'failed'") == [(b"the reason why\n",)]
+    assert world.outputs("failed") == [b"the reason why\n"]
 
 
+@pytest.mark.every_store
 def test_nothing_is_kept_of_the_output_where_that_is_not_wanted(world):
     world.run("--no-output", sh="echo secret; exit 3")
-    assert world.sql("SELECT output FROM events WHERE event = 'failed'") == [(None,)]
+    assert world.outputs("failed") == [None]
 
 
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     ("check", "product"),
     [
@@ -119,16 +130,17 @@ def test_an_exit_status_0_without_the_product_is_not_done(world, check, product)
     assert world.state() == ("failed", 1)
 
 
+@pytest.mark.every_store
 def test_a_product_that_passes_its_checks_is_done_and_verified(world):
     checks = ("--check", "json=out/{window}.json,fresh,equals=/date={window}", "--check", "command=test -d out")
     made = 'mkdir -p out; echo "{\\"date\\": \\"$RANONCE_WINDOW\\"}" > out/$RANONCE_WINDOW.json'
     assert world.run(*checks, sh=made).said() == (0, "done", None)
-    assert world.sql("SELECT data ->> 'verified' FROM events WHERE event = 'done'") == [(1,)]
+    assert world.facts()[-1].data["verified"] is True
 
 
 def test_done_without_a_check_says_that_nothing_was_verified(world):
     world.run(sh="false | cat")
-    assert world.sql("SELECT data ->> 'verified' FROM events WHERE event = 'done'") == [(0,)]
+    assert world.facts()[-1].data["verified"] is False
 
 
 def test_a_check_that_hangs_is_ended_by_the_time_limit(world):
@@ -147,12 +159,13 @@ def test_a_stop_signal_during_a_check_is_the_verdict(world):
 # --- stopping on purpose --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_a_declared_exit_code_stops_the_window_and_costs_no_attempt(world):
     options = ("--stop-exit-code", "42", "--max-attempts", "1")
     for _ in range(3):
         ran = world.run(*options, sh="exit 42")
         assert ran.said() == (79, "stopped", "exit 42")
-    assert world.sql("SELECT status, failures FROM runs") == [("stopped", 0)]
+    assert (world.run_of().status, world.run_of().failures) == ("stopped", 0)
     assert world.run(*options).said() == (0, "done", None)
 
 
@@ -160,6 +173,7 @@ def stop(retry_after, more=""):
     return f"$RANONCE stop --reason 429 --retry-after {retry_after} {more}"
 
 
+@pytest.mark.every_store
 def test_a_rate_limit_stops_the_window_until_its_time(world):
     until = instant_in(86400)
     ran = world.run(sh=f"{EFFECT}; {stop(until)}; exit 1")
@@ -169,13 +183,14 @@ def test_a_rate_limit_stops_the_window_until_its_time(world):
     assert waiting.said() == (75, "skipped", "waiting")
     assert waiting.receipt["until"] == ran.receipt["until"]
     assert len(world.effects()) == 1
-    assert world.sql("SELECT status, failures FROM runs") == [("stopped", 0)]
+    assert (world.run_of().status, world.run_of().failures) == ("stopped", 0)
 
 
+@pytest.mark.every_store
 def test_a_stopped_window_is_resumed_first_by_the_next_trigger_after_its_time(world):
     until = instant_in(86400)
     world.run("--max-attempts", "1", now=instant_in(0), sh=f"{stop(until)}; exit 1")
-    window = world.sql('SELECT "window" FROM runs')[0][0]
+    ((window, _),) = world.states()
     resumed = world.run("--max-attempts", "1", now=until)
     assert resumed.exit == 0
     told = [(r["event"], r["trigger"], r["chosen_by"]) for r in resumed.receipts]
@@ -184,12 +199,14 @@ def test_a_stopped_window_is_resumed_first_by_the_next_trigger_after_its_time(wo
     assert world.state(window=window) == ("done", 2)
 
 
+@pytest.mark.every_store
 def test_a_stop_does_not_hold_up_the_next_window(world):
     world.run(sh=f"{stop('300d')}; exit 1")
     assert world.run(now=NEXT_DAY).said() == (0, "done", None)
     assert world.state() == ("stopped", 1)
 
 
+@pytest.mark.every_store
 def test_a_closed_gate_holds_up_every_job_that_uses_it_and_nothing_else(world):
     closing = stop("34h", "--gate model-api")
     assert world.run("--uses", "model-api", job="one", sh=f"{closing}; exit 1").said() == (79, "stopped", "429")
@@ -201,7 +218,7 @@ def test_a_closed_gate_holds_up_every_job_that_uses_it_and_nothing_else(world):
     assert world.run(job="three").said() == (0, "done", None)
     assert world.run("--uses", "another-api", job="four").said() == (0, "done", None)
     assert world.events("two") == [("skipped", "gate", 0)] * 2
-    world.sql("UPDATE gates SET until = '2026-01-01T00:00:00.000Z'")
+    assert world.ranonce("gate", "model-api", "--open", "--reason", "the quota was raised").exit == 0
     assert world.run("--uses", "model-api", job="two").said() == (0, "done", None)
 
 
@@ -242,6 +259,7 @@ def test_a_stop_is_taken_back_by_nothing_the_command_does_later(world):
         assert ran.said() == (79, "stopped", "429")
 
 
+@pytest.mark.every_store
 def test_a_stop_of_an_earlier_attempt_does_not_stop_the_next(world):
     options = ("--window", TODAY)
     world.run(*options, now=instant_in(0), sh=f"{stop(0)}; exit 0")
@@ -257,6 +275,7 @@ def test_within_one_invocation_nothing_is_tried_again(world):
     assert len(ran.receipts) == len(world.effects()) == 1
 
 
+@pytest.mark.every_store
 def test_several_windows_in_one_invocation_have_one_receipt_each_and_the_current_ones_status(world):
     for day in ("07", "08"):
         world.run("--stop-exit-code", "42", now=f"2026-11-{day}T12:00:00Z", sh="exit 42")
@@ -280,14 +299,16 @@ def test_a_signal_ends_the_whole_invocation_and_later_windows_wait(world):
     assert world.effects() == ["job 2026-11-08 2"]
 
 
+@pytest.mark.every_store
 def test_a_window_that_was_lost_does_not_take_the_next_one_with_it(world):
     world.run("--stop-exit-code", "42", now="2026-11-08T12:00:00Z", sh="exit 42")
-    invocation, _ = world.hold("--lease", "1s", "--grace-kill", "0.2s")
+    invocation, _ = world.hold("--lease", world.lease, "--grace-kill", "0.2s")
     assert world.effects() == ["job 2026-11-08 2"]
-    other = "f" * 32
-    world.sql("UPDATE runs SET attempt = 3, owner = ?", other)  # as a take-over elsewhere would
-    world.sql("UPDATE leases SET attempt = 3, owner = ?, expires = 0", other)
-    wait_until(lambda: len(world.effects()) == 2)
+    invocation.signal(signal.SIGSTOP)
+    take_over = ("--lease", world.lease, "--window", "2026-11-08")
+    wait_until(lambda: world.run(*take_over, env=world.another_host()).exit == 0)
+    invocation.signal(signal.SIGCONT)
+    wait_until(lambda: len(world.effects()) == 3)
     world.let_go()
     ran = invocation.ends()
     assert [(r["window"], r["event"]) for r in ran.receipts] == [("2026-11-08", "lost"), (TODAY, "done")]

@@ -24,6 +24,7 @@ def probe(world, *options):
     return json.loads(ran.out)
 
 
+@pytest.mark.every_store
 def test_a_done_window_runs_again_at_once_as_its_next_generation(world):
     world.run()
     ran = rerun(world)
@@ -36,8 +37,8 @@ def test_a_done_window_runs_again_at_once_as_its_next_generation(world):
     ]
     assert world.effects() == ["job 2026-11-09 1", "job 2026-11-09 2"]
     assert world.events()[2:] == [("rerun", "bad input", 2), ("start", "regenerate", 2), ("done", None, 2)]
-    (data,) = world.sql("SELECT data FROM events WHERE event = 'rerun'")
-    assert "@" in json.loads(data[0])["by"]
+    (asked,) = [fact for fact in world.facts() if fact.event == "rerun"]
+    assert "@" in asked.data["by"]
     assert world.run().said() == (0, "skipped", "done")
 
 
@@ -50,6 +51,7 @@ def test_without_a_reason_nothing_is_run_again(world, reason):
     assert len(world.effects()) == 1
 
 
+@pytest.mark.every_store
 def test_a_window_that_never_ran_is_no_rerun(world):
     world.run()
     ran = rerun(world, window="2026-11-08")
@@ -59,6 +61,7 @@ def test_a_window_that_never_ran_is_no_rerun(world):
     assert len(world.effects()) == 1
 
 
+@pytest.mark.every_store
 def test_a_window_that_runs_is_not_run_again(world):
     invocation, _ = world.hold()
     ran = rerun(world)
@@ -68,6 +71,7 @@ def test_a_window_that_runs_is_not_run_again(world):
     assert len(world.effects()) == 1
 
 
+@pytest.mark.every_store
 def test_a_probe_calls_it_a_rerun_by_request_and_no_duplicate(world):
     world.run()
     rerun(world, reason="the price list was wrong")
@@ -78,6 +82,7 @@ def test_a_probe_calls_it_a_rerun_by_request_and_no_duplicate(world):
     assert "rerun by request: the price list was wrong (generation 2, attempt 2)" in note["explanation"]
 
 
+@pytest.mark.every_store
 def test_the_story_of_a_window_tells_who_ran_it_again_and_why(world):
     world.run()
     rerun(world, "--resend")
@@ -88,6 +93,7 @@ def test_the_story_of_a_window_tells_who_ran_it_again_and_why(world):
     assert "resend" in told
 
 
+@pytest.mark.every_store(cases=3)
 @pytest.mark.parametrize("sh", ["exit 1", "kill -9 $$", "$RANONCE stop --reason 429 --retry-after 34h; exit 1"])
 def test_a_failed_or_stopped_window_may_be_run_again_with_all_its_attempts(world, sh):
     world.run("--max-attempts", "1", sh=sh)
@@ -96,6 +102,7 @@ def test_a_failed_or_stopped_window_may_be_run_again_with_all_its_attempts(world
     assert ran.receipt["generation"] == 2
 
 
+@pytest.mark.every_store
 def test_a_held_window_may_be_run_again(world):
     invocation, _ = world.hold("--on-crash", "hold")
     invocation.signal(signal.SIGKILL)
@@ -116,6 +123,7 @@ def test_a_rerun_does_not_catch_up_and_has_no_max_late(world):
     assert world.ranonce("rerun", "job", TODAY, "--reason", "x", "--catch-up", "all", "--", "true").exit == 64
 
 
+@pytest.mark.every_store
 def test_only_resend_tells_the_command_to_send_again(world):
     world.run(sh=TOLD)
     rerun(world, sh=TOLD)
@@ -129,6 +137,7 @@ def test_only_resend_tells_the_command_to_send_again(world):
     ]
 
 
+@pytest.mark.every_store
 def test_a_rerun_that_failed_is_tried_again_as_the_same_rerun(world):
     world.run(sh=TOLD)
     assert rerun(world, "--resend", sh=f"{TOLD}; exit 1").exit == 1
@@ -139,6 +148,7 @@ def test_a_rerun_that_failed_is_tried_again_as_the_same_rerun(world):
     assert world.effects()[2:] == ["2026-11-09 3 2 1", "2026-11-10 1 1 no"]
 
 
+@pytest.mark.every_store
 def test_a_rerun_that_crashed_is_taken_over_as_the_same_rerun(world):
     world.run()
     (world.pids / "hold").touch()
@@ -156,6 +166,7 @@ def test_a_rerun_that_crashed_is_taken_over_as_the_same_rerun(world):
     assert ("expired", "its process is dead", 2) in world.events()
 
 
+@pytest.mark.every_store
 def test_a_rerun_at_work_is_not_caught_up_beside_itself(world):
     world.run()
     invocation = rerun_that_holds(world)
@@ -199,6 +210,7 @@ def test_other_work_for_other_input_needs_the_input_for_a_rerun(world):
     assert (ran.exit, ran.receipt["generation"]) == (0, 2)
 
 
+@pytest.mark.every_store
 def test_a_rerun_with_other_input_is_no_conflict_and_records_it(world):
     (world.root / "work" / "a").write_text("a")
     (world.root / "work" / "b").write_text("b")

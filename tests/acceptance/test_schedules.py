@@ -21,12 +21,13 @@ def edit(world, old, new):
     world.config.write_text(text.replace(old, new))
 
 
+@pytest.mark.every_store
 def test_a_job_nobody_declared_is_never_given_a_guessed_day(world):
     ran = world.run(every=None)
     assert ran.exit == 64
     assert "--every" in ran.sentence
     assert world.effects() == []
-    assert world.sql("SELECT count(*) FROM jobs") == [(0,)]
+    assert world.jobs() == []
 
 
 def test_a_job_without_a_command_runs_nothing(world):
@@ -35,6 +36,7 @@ def test_a_job_without_a_command_runs_nothing(world):
     assert "command" in ran.sentence
 
 
+@pytest.mark.every_store
 def test_a_declared_job_needs_no_more_than_its_name(world):
     ran = add(world)
     assert ran.out.decode().count("\n") == 1  # the line to paste, alone on standard output
@@ -42,6 +44,7 @@ def test_a_declared_job_needs_no_more_than_its_name(world):
     assert world.ranonce("run", "job", "--now", NOON).said() == (0, "skipped", "done")
 
 
+@pytest.mark.every_store
 def test_the_line_that_add_prints_runs_the_job_in_the_little_that_cron_gives(world):
     line = add(world).out.decode().strip()
     *when, command = line.split(None, 5)
@@ -52,12 +55,14 @@ def test_the_line_that_add_prints_runs_the_job_in_the_little_that_cron_gives(wor
     assert (ran.exit, len(world.effects())) == (0, 1), (line, ran.err)
 
 
+@pytest.mark.every_store
 def test_a_schedule_said_once_on_the_command_line_is_remembered(world):
     world.run()
     assert world.run(every=None).said() == (0, "skipped", "done")
     assert world.run(every=None, now="2026-11-10T12:00:00Z").said() == (0, "done", None)
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("change", [{"every": "hour"}, {"every": "0 2 * * *"}])
 def test_a_command_line_that_contradicts_the_recorded_schedule_runs_nothing(world, change):
     world.run()
@@ -78,6 +83,7 @@ def test_a_contradicting_zone_or_offset_runs_nothing(world, option):
     assert len(world.effects()) == 1
 
 
+@pytest.mark.every_store
 def test_a_done_day_stays_done_when_the_minute_changes(world):
     add(world, every="15 1 * * *")
     assert world.ranonce("run", "job", "--now", "2026-11-09T01:15:00Z").said() == (0, "done", None)
@@ -88,9 +94,10 @@ def test_a_done_day_stays_done_when_the_minute_changes(world):
     assert moved.receipt["reason"] == "superseded"
     assert len(world.effects()) == 1
     assert world.ranonce("run", "job", "--now", "2026-11-10T02:15:00Z").said() == (0, "done", None)
-    assert world.sql("SELECT number, every FROM schedules") == [(1, "15 1 * * *"), (2, "15 2 * * *")]
+    assert [(version.number, version.every) for version in world.schedules()] == [(1, "15 1 * * *"), (2, "15 2 * * *")]
 
 
+@pytest.mark.every_store
 def test_an_edited_file_begins_a_new_version_and_says_so(world):
     add(world)
     world.ranonce("run", "job", "--now", NOON)
@@ -102,7 +109,7 @@ def test_an_edited_file_begins_a_new_version_and_says_so(world):
     second = world.ranonce("run", "job", "--now", "2026-11-10T06:30:00Z")
     assert second.said() == (0, "done", None)
     assert "warnings" not in second.receipt
-    assert world.sql("SELECT number, every, valid_from FROM schedules ORDER BY number")[1][2] == 1_794_268_800
+    assert world.schedules()[1].valid_from == 1_794_268_800
 
 
 def test_a_window_of_the_old_schedule_is_not_run_beside_the_new_ones(world):
@@ -115,6 +122,7 @@ def test_a_window_of_the_old_schedule_is_not_run_beside_the_new_ones(world):
     assert len(world.effects()) == 2
 
 
+@pytest.mark.every_store
 def test_the_windows_of_an_older_version_can_still_be_named(world):
     add(world)
     world.ranonce("run", "job", "--now", NOON)
@@ -129,9 +137,10 @@ def test_adding_again_with_another_schedule_is_the_way_to_change_it(world):
     world.run(every="hour")
     add(world, every="day", now="2026-11-09T13:00:00Z")
     assert world.ranonce("run", "job", "--now", "2026-11-10T12:00:00Z").said() == (0, "done", None)
-    assert world.sql("SELECT count(*) FROM schedules") == [(2,)]
+    assert len(world.schedules()) == 2
 
 
+@pytest.mark.every_store
 def test_a_record_of_a_far_future_window_does_not_move_the_new_version_there(world):
     add(world)
     world.ranonce("run", "job", "--now", "2036-01-01T00:00:00Z")
@@ -140,10 +149,11 @@ def test_a_record_of_a_far_future_window_does_not_move_the_new_version_there(wor
     assert world.effects()[-1] == "job 2026-11-09T12 1"
 
 
+@pytest.mark.every_store
 def test_two_declarations_at_once_are_one_version(world):
     ran = world.at_once(4, *world.words())
     assert {one.exit for one in ran} <= {0, 75}
-    assert world.sql("SELECT count(*) FROM schedules") == [(1,)]
+    assert len(world.schedules()) == 1
 
 
 def test_a_command_after_the_dashes_replaces_the_declared_one_this_time(world):

@@ -20,6 +20,7 @@ def may_make_namespaces() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(["unshare", "-pf", "true"]).returncode == 0
 
 
+@pytest.mark.every_store(cases=2)
 @pytest.mark.parametrize("number", STOPS, ids=lambda number: number.name)
 def test_a_stop_signal_reaches_the_command_and_is_its_verdict(world, number):
     heard = f"trap 'echo {number.name} >> \"$PIDS/heard\"; exit 0' {number.name[3:]}; {HELD_EFFECT}"
@@ -36,6 +37,7 @@ def test_a_stop_signal_reaches_the_command_and_is_its_verdict(world, number):
     assert world.state() == ("done", 2)
 
 
+@pytest.mark.every_store
 def test_a_command_that_does_not_listen_is_killed_after_the_grace_with_its_whole_group(world):
     deaf = f"trap '' TERM; (trap '' TERM; exec sleep 60) & {HELD_EFFECT}"
     invocation, child = world.hold("--grace-kill", "0.3s", sh=deaf)
@@ -50,6 +52,7 @@ def test_a_command_that_does_not_listen_is_killed_after_the_grace_with_its_whole
     assert world.run().said() == (0, "done", None)
 
 
+@pytest.mark.every_store
 def test_a_stop_by_signal_costs_no_attempt(world):
     for _ in range(3):
         invocation, _ = world.hold("--max-attempts", "1", "--grace-kill", "0.2s")
@@ -57,7 +60,7 @@ def test_a_stop_by_signal_costs_no_attempt(world):
         assert invocation.ends().said() == (-signal.SIGTERM, "stopped", "signal")
     world.let_go()
     assert world.run("--max-attempts", "1").said() == (0, "done", None)
-    assert world.sql("SELECT failures, attempt FROM runs") == [(0, 4)]
+    assert (world.run_of().failures, world.run_of().attempt) == (0, 4)
 
 
 def test_a_service_manager_that_signals_everything_at_once_gets_the_same_verdict(world):
@@ -83,6 +86,7 @@ def test_user_signals_are_passed_on_and_stop_nothing(world):
     assert invocation.ends().said() == (0, "done", None)
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE], ids=lambda number: number.name)
 def test_the_death_of_a_command_by_a_signal_is_passed_on(world, number):
     ran = world.run(sh=f"kill -{number.value} $$")
@@ -98,6 +102,7 @@ def test_a_signal_that_the_caller_ignores_stops_neither_us_nor_the_command(world
     assert ran.said() == (0, "done", None)
 
 
+@pytest.mark.every_store(cases=1)
 @pytest.mark.skipif(not may_make_namespaces(), reason="PID namespaces are not permitted here")
 @pytest.mark.parametrize("how", ["exit 7", "kill -9 $$"])
 def test_as_pid_1_orphans_are_reaped_and_the_exit_status_is_the_commands(world, how):

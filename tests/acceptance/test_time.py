@@ -12,12 +12,15 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from ranonce.journal import decode, encode
+from ranonce.lifecycle import ScheduleVersion
+from ranonce.stores.base import Job
 from ranonce.timefmt import parse_instant
 from tests.conftest import RANONCE, TODAY, Ran, instant_in, lives, wait_until
 
 # --- how an instant is written --------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store(cases=2)
 @pytest.mark.parametrize(
     "now",
     [
@@ -39,9 +42,10 @@ def test_every_spelling_of_an_instant_means_the_same_window(world, now):
     ran = world.run(every="hour", now=now)
     assert ran.said() == (0, "done", None)
     assert ran.receipt["window"] == "2026-11-09T15"
-    assert world.sql("SELECT window_start FROM runs") == [(parse_instant("2026-11-09T15:00:00Z"),)]
+    assert [run.window_start for run in world.all_runs()] == [parse_instant("2026-11-09T15:00:00Z")]
 
 
+@pytest.mark.every_store(cases=2)
 @pytest.mark.parametrize(
     "now",
     [
@@ -74,7 +78,7 @@ def test_an_instant_that_is_not_one_is_refused_before_anything_is_written(world,
     assert ran.exit == 64
     assert "--now" in ran.sentence
     assert world.run("--scheduled-at", now).exit == 64
-    assert world.sql("SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM jobs)") == [(0,)]
+    assert world.is_empty()
     assert world.effects() == []
 
 
@@ -87,12 +91,14 @@ def test_instants_are_kept_in_utc(world):
 # --- which window ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_midnight_in_tokyo_belongs_to_the_utc_day_before(world):
     world.run(now="2026-11-09T00:30:00+09:00")
     world.run(now="2026-11-09T10:00:00Z")
     assert world.effects() == ["job 2026-11-08 1", "job 2026-11-09 1"]
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize(
     ("every", "key", "start", "end"),
     [
@@ -111,6 +117,7 @@ def test_each_kind_of_schedule_has_windows_of_its_own_grain(world, every, key, s
     assert world.effects() == [f"{key} {start} {end}"]
 
 
+@pytest.mark.every_store
 def test_four_slots_of_an_hour_are_four_windows(world):
     for minute in ("00", "15", "30", "45"):
         world.run(every="*/15 * * * *", now=f"2026-11-09T14:{minute}:01Z")
@@ -125,6 +132,7 @@ def test_a_trigger_that_comes_a_little_early_is_for_the_window_that_begins(world
     assert world.effects() == ["job 2026-11-08 1", "job 2026-11-09 1"]
 
 
+@pytest.mark.every_store
 def test_a_timer_that_jitters_around_midnight_loses_no_day(world):
     jitter = random.Random(31)
     first = datetime(2026, 11, 1, tzinfo=UTC)
@@ -134,6 +142,7 @@ def test_a_timer_that_jitters_around_midnight_loses_no_day(world):
     assert world.effects() == [f"job {day:%Y-%m-%d} 1" for day in days]
 
 
+@pytest.mark.every_store
 def test_the_slot_the_scheduler_meant_counts_and_not_when_it_came(world):
     late = world.run("--scheduled-at", "2026-11-08T23:50:00Z", every="50 23 * * *", now="2026-11-09T00:20:00Z")
     own = world.run("--scheduled-at", "2026-11-09T23:50:00Z", every="50 23 * * *", now="2026-11-09T23:50:01Z")
@@ -142,6 +151,7 @@ def test_the_slot_the_scheduler_meant_counts_and_not_when_it_came(world):
     assert len(world.effects()) == 2
 
 
+@pytest.mark.every_store
 def test_a_host_that_slept_over_its_slot_still_works_on_that_slot(world):
     late = world.run(every="50 23 * * *", now="2026-11-09T00:20:00Z")
     assert late.receipt["window"] == "2026-11-08T23:50Z"
@@ -177,9 +187,12 @@ def test_what_a_shell_once_exported_chooses_no_window(world, name):
     assert world.effects() == [f"job {TODAY} 1"]
 
 
+@pytest.mark.every_store
 def test_windows_missed_are_caught_up_where_that_is_wanted(world):
-    world.sql("INSERT INTO jobs VALUES ('job', 1, 1, '2026-11-01T00:00:00.000Z', 3600, 3)")
-    world.sql("INSERT INTO schedules VALUES ('job', 1, 'day', 'UTC', 'debian', 0, NULL, '2026-11-01T00:00:00.000Z')")
+    since = parse_instant("2026-11-01T00:00:00Z")
+    with world.opened() as store:
+        version = ScheduleVersion(1, "day", "UTC", "debian", 0, None, since)
+        assert store.record_schedule(Job("job", 0, since, 3600.0, 3), version, -1)
     work = "shift 0; echo {window} >> $EFFECTS"
     options = ("--catch-up", "all", "--catch-up-limit", "3")
     ran = world.run(*options, now="2026-11-04T12:00:00Z", sh=work)
@@ -189,6 +202,7 @@ def test_windows_missed_are_caught_up_where_that_is_wanted(world):
     assert len(world.effects()) == 4
 
 
+@pytest.mark.every_store
 def test_a_window_that_failed_is_done_by_a_later_trigger_where_that_is_wanted(world):
     world.run(sh="exit 3")
     ran = world.run("--catch-up", "unfinished", now="2026-11-10T12:00:00Z", sh="echo {window} >> $EFFECTS")
@@ -196,6 +210,7 @@ def test_a_window_that_failed_is_done_by_a_later_trigger_where_that_is_wanted(wo
     assert ran.exit == 0
 
 
+@pytest.mark.every_store
 def test_a_very_late_scheduled_trigger_is_refused_where_that_is_wanted(world):
     options = ("--max-late", "2h", "--trigger", "schedule")
     assert world.run(*options, now="2026-11-09T01:59:00Z").said() == (0, "done", None)
@@ -206,6 +221,7 @@ def test_a_very_late_scheduled_trigger_is_refused_where_that_is_wanted(world):
 # --- zones ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store(cases=3)
 @pytest.mark.parametrize(
     ("zone", "hour", "night"),
     [
@@ -228,6 +244,7 @@ def test_a_nightly_job_has_one_effect_for_each_local_day(world, zone, hour, nigh
     assert len(world.effects()) == 2
 
 
+@pytest.mark.every_store
 def test_calendar_days_of_a_zone_are_its_dates(world):
     show = 'echo "$RANONCE_WINDOW $RANONCE_WINDOW_START $RANONCE_WINDOW_END" >> "$EFFECTS"'
     for day in ("2026-03-29", "2026-10-25"):
@@ -238,6 +255,7 @@ def test_calendar_days_of_a_zone_are_its_dates(world):
     ]
 
 
+@pytest.mark.every_store
 def test_both_hours_that_the_clock_shows_twice_are_run(world):
     for hour in (0, 1):
         world.run("--tz", "Europe/Berlin", every="hour", now=f"2026-10-25T0{hour}:30:00Z")
@@ -274,6 +292,7 @@ def clock_warnings(ran):
     return [warning for warning in ran.receipts[-1].get("warnings", ()) if "clock" in warning]
 
 
+@pytest.mark.every_store
 @needs_faketime
 def test_a_clock_before_the_birth_of_the_ledger_is_refused(world):
     ran = at_another_time(world, "-3650d", *world.words())
@@ -282,6 +301,7 @@ def test_a_clock_before_the_birth_of_the_ledger_is_refused(world):
     assert world.effects() == []
 
 
+@pytest.mark.every_store(cases=2)
 @needs_faketime
 @pytest.mark.parametrize("offset", ["+1h", "-1h", "+20m", "+1460d"])
 def test_a_live_owner_is_not_robbed_by_a_clock_that_is_wrong(world, offset):
@@ -295,15 +315,17 @@ def test_a_live_owner_is_not_robbed_by_a_clock_that_is_wrong(world, offset):
     assert working.ends().exit == 0
 
 
+@pytest.mark.every_store
 @needs_faketime
 def test_a_claim_under_a_clock_of_the_far_future_blocks_no_longer_than_its_lease(world):
-    crashing = world.words("--lease", "1s", "--window", TODAY, sh="kill -9 $PPID; exit 0")
+    crashing = world.words("--lease", world.lease, "--window", TODAY, sh="kill -9 $PPID; exit 0")
     assert at_another_time(world, "+1460d", *crashing).receipts == []
     elsewhere = world.another_host()  # where no death can be proved
-    wait_until(lambda: world.run("--lease", "1s", "--window", TODAY, env=elsewhere).exit == 0, 10)
+    wait_until(lambda: world.run("--lease", world.lease, "--window", TODAY, env=elsewhere).exit == 0, 10)
     assert world.state() == ("done", 2)
 
 
+@pytest.mark.every_store
 @needs_faketime
 def test_a_record_made_under_a_clock_of_the_far_future_does_not_block_the_present(world):
     future = at_another_time(world, "+1460d", *world.words(now=None))
@@ -315,6 +337,7 @@ def test_a_record_made_under_a_clock_of_the_far_future_does_not_block_the_presen
     assert len(world.effects()) == 2
 
 
+@pytest.mark.every_store
 @needs_faketime
 def test_a_clock_that_went_back_is_reported_and_makes_nothing_run_twice(world):
     born_long_ago(world)
@@ -348,6 +371,7 @@ def test_an_event_from_the_future_is_reported_and_blocks_nothing(world):
     assert any("behind the ledger's last event" in warning for warning in ran.receipt["warnings"])
 
 
+@pytest.mark.every_store
 def test_a_window_of_the_future_is_refused_and_leaves_the_present_alone(world):
     ran = world.run("--window", "2038-01-19", now=None)
     assert ran.said() == (75, "skipped", "early")
@@ -355,13 +379,13 @@ def test_a_window_of_the_future_is_refused_and_leaves_the_present_alone(world):
 
 
 def test_a_lease_that_lies_absurdly_far_ahead_blocks_for_one_lease_and_not_for_years(world):
-    working, child = world.hold("--lease", "1s")
+    working, child = world.hold("--lease", world.lease)
     working.signal(19)
     world.sql("UPDATE leases SET expires = expires + 1e9")
     elsewhere = world.another_host()
-    assert world.run("--lease", "1s", env=elsewhere).said() == (75, "skipped", "busy")
+    assert world.run("--lease", world.lease, env=elsewhere).said() == (75, "skipped", "busy")
     began = time.monotonic()
-    wait_until(lambda: world.run("--lease", "1s", env=elsewhere).exit == 0, 10)
+    wait_until(lambda: world.run("--lease", world.lease, env=elsewhere).exit == 0, 10)
     assert time.monotonic() - began < 8
     working.signal(18)
     assert working.ends().exit == 76
@@ -380,6 +404,7 @@ def test_a_lease_of_another_boot_is_waited_for_once(world):
     assert world.state() == ("done", 2)
 
 
+@pytest.mark.every_store
 def test_now_moves_no_lease(world):
     working, child = world.hold("--lease", "5m")
     for now in (instant_in(86400 * 365), "2020-01-01T00:00:00Z", "2037-01-01T00:00:00Z"):
