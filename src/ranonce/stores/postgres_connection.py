@@ -111,13 +111,16 @@ class Connection:
         self.shown = masked(url)
         self.wait_seconds = wait_seconds
         self._driver: _Driver | None = None
+        self._open: Transaction | None = None
         self._conninfo = _conninfo(server.address, self.shown)
 
     # --- statements ---
 
     def ask(self, statement: str, *values: object) -> list[Row]:
         """Return the rows of a statement that only reads; a connection that breaks is made again, and it is asked
-        again, until the wait is over."""
+        again, until the wait is over. Inside a transaction it is part of that one, which ends with its connection."""
+        if self._open is not None:
+            return self._open.execute(statement, *values)
         give_up = time.monotonic() + self.wait_seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -194,6 +197,11 @@ class Connection:
         limit = max(2, min(CONNECT_SECONDS, int(seconds)))  # the driver knows no less than two seconds
         return _Driver.connect(self._conninfo, autocommit=True, connect_timeout=limit)
 
+    @property
+    def current(self) -> PGconn | None:
+        """The connection as it is now, if there is one."""
+        return self._driver.pgconn if self._driver is not None else None
+
     def close(self) -> None:
         """Let go of the connection; the next statement makes another."""
         driver, self._driver = self._driver, None
@@ -237,18 +245,18 @@ class Transaction:
         self._connection = connection
         self._how = how
         self._pg: PGconn | None = None
-        self._give_up = 0.0
         self._abandoned = False
 
     def __enter__(self) -> Transaction:
-        self._give_up = time.monotonic() + self._connection.wait_seconds
-        self._pg = self._connection._connected(self._give_up)
-        self.execute(self._how)
+        self._connection.ask(self._how)  # until there is a connection in which it has begun
+        self._pg = self._connection.current
+        self._connection._open = self
         return self
 
     def execute(self, statement: str, *values: object) -> list[Row]:
-        """Carry out one statement of it."""
-        assert self._pg is not None
+        """Carry out one statement of it. Raises Race where it cannot go on beside others."""
+        if self._pg is None:
+            raise self._connection.unavailable("the connection broke")
         give_up = time.monotonic() + self._connection.wait_seconds
         try:
             return self._connection._execute(self._pg, statement, values, give_up)
@@ -266,6 +274,7 @@ class Transaction:
         self._abandoned = True
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        self._connection._open = None
         if self._pg is None:
             return
         give_up = time.monotonic() + self._connection.wait_seconds
