@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ranonce.lifecycle import Event, Gate, Lease, Run, ScheduleVersion
 from ranonce.stores import open_store
-from ranonce.stores.base import Job, Store
+from ranonce.stores.base import Job, Store, Tombstone
 
 TODAY = "2026-11-09"
 #: Before and after every window.
@@ -89,6 +89,11 @@ class Asked:
         """Return the versions of the job's schedule."""
         with self.opened() as store:
             return store.schedules(job)
+
+    def tombstones(self, job: str = "job") -> list[Tombstone]:
+        """Return what stands where runs of the job were pruned."""
+        with self.opened() as store:
+            return store.tombstones(job, BEFORE, AFTER)
 
     def gates(self) -> tuple[Gate, ...]:
         """Return the gates that were ever closed."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ranonce.stores import open_store
+from ranonce.stores.base import Store
 from ranonce.storeurl import masked, sqlite_path
 from ranonce.timefmt import format_instant
 from tests.ledgers import Asked
@@ -137,6 +139,7 @@ class World(Asked):
         self.lease = "1s" if sqlite_path(self.url) else "3s"
         self.ledger = ""
         self._started: list[Invocation] = []
+        self._opened: list[Store] = []
 
     # --- the command line ---
 
@@ -279,9 +282,16 @@ class World(Asked):
     def no_process_is_left(self) -> bool:
         return not self.processes()
 
+    def kept_open(self) -> Store:
+        """Open the store until the test ends."""
+        self._opened.append(open_store(self.url, wait_seconds=20))
+        return self._opened[-1]
+
     def end(self) -> None:
         """Kill what still works, and fail the test for it."""
         self.let_go()
+        for store in self._opened:
+            store.close()
         left = []
         with contextlib.suppress(AssertionError):
             wait_until(self.no_process_is_left, 2)

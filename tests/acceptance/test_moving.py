@@ -33,6 +33,7 @@ def brought(world, path, *words):
     return world.ranonce("import", path, "--job", "job", "--every", "day", "--now", NIGHT, *words)
 
 
+@pytest.mark.every_store
 def test_a_window_that_a_script_had_finished_does_not_run_again(world):
     path = written(world, said("start", "2026-11-09"), said("done", "2026-11-09"), said("start", "2026-11-08"))
     ran = brought(world, path)
@@ -76,6 +77,7 @@ def test_a_rehearsal_says_what_it_would_find_and_writes_nothing(world):
     assert world.store.read_bytes() == before
 
 
+@pytest.mark.every_store
 def test_what_runs_now_is_left_alone(world):
     working, _ = world.hold()
     path = written(world, said("start", TODAY), said("done", TODAY), said("done", "2026-11-08"))
@@ -88,6 +90,7 @@ def test_what_runs_now_is_left_alone(world):
     assert world.state(window="2026-11-08") == ("done", 1)
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("point", [*KILLED_AT, f"{KILLED_AT[0]}:2"])
 def test_killed_anywhere_an_import_is_completed_by_the_next(world, point):
     path = written(world, *days(280 if point.endswith(":2") else 5))
@@ -95,12 +98,12 @@ def test_killed_anywhere_an_import_is_completed_by_the_next(world, point):
     (world.root / "sitecustomize.py").write_text("import ranonce.exchange.importing as i; i.BATCH = 100\n")
     killed = world.ranonce("import", path, "--job", "job", "--every", "day", env={"RANONCE_FAILPOINT": point, **batch})
     assert killed.exit == -signal.SIGKILL
-    done = len(world.sql("SELECT 1 FROM runs"))
+    done = len(world.all_runs())
     assert done == (100 if point.endswith(":2") else 5 if point == KILLED_AT[2] else 0)
     assert brought(world, path).exit == 0
     windows = 280 if point.endswith(":2") else 5
-    assert world.sql("SELECT status, count(*) FROM runs GROUP BY 1") == [("done", windows)]
-    assert world.sql("SELECT count(*) FROM events") == [(2 * windows,)]
+    assert [run.status for run in world.all_runs()] == ["done"] * windows
+    assert world.count_of_events() == 2 * windows
 
 
 def test_a_ledger_that_goes_back_behind_an_import_is_noticed(world):
@@ -195,7 +198,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(world, words, part):
     assert "Traceback" not in ran.err
     if part is not None:
         assert part in ran.sentence
-    assert world.sql("SELECT count(*) FROM runs") == [(0,)]
+    assert world.all_runs() == []
 
 
 def test_packed_and_foreign_files_are_named(world):

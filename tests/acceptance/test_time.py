@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
 import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -15,7 +13,8 @@ from ranonce.journal import decode, encode
 from ranonce.lifecycle import ScheduleVersion
 from ranonce.stores.base import Job
 from ranonce.timefmt import parse_instant
-from tests.conftest import RANONCE, TODAY, Ran, instant_in, lives, wait_until
+from tests.behind import born_long_ago
+from tests.conftest import TODAY, instant_in, lives, wait_until
 
 # --- how an instant is written --------------------------------------------------------------------------------------
 
@@ -265,27 +264,22 @@ def test_both_hours_that_the_clock_shows_twice_are_run(world):
 # --- clocks that are wrong ------------------------------------------------------------------------------------------
 
 
-def faketime(offset):
-    """The start of a command line under a real clock that is wrong; the boot clock stays right."""
-    return ["faketime", "--exclude-monotonic", "-f", offset]
+YEAR = 365 * 86400.0
+#: What Python runs where this is on its path: its real clock is wrong, the boot clock right.
+WRONG_CLOCK = """
+import os, time
+right, offset, still = time.time, float(os.environ["CLOCK_OFFSET"]), os.environ.get("CLOCK_STANDS")
+time.time = lambda: float(still) if still else right() + offset
+"""
 
 
-needs_faketime = pytest.mark.skipif(
-    shutil.which("faketime") is None
-    or subprocess.run([*faketime("-1d"), *RANONCE, "--version"], capture_output=True).returncode != 0,
-    reason="faketime is not installed",
-)
-
-
-def at_another_time(world, offset, *words, env=None):
-    words = [*faketime(offset), *RANONCE, *words]
-    ran = subprocess.run(words, env={**world.env, **(env or {})}, capture_output=True, timeout=60)
-    return Ran(ran.returncode, ran.stdout, ran.stderr)
-
-
-def born_long_ago(world):
-    """The ledger of a test is seconds old, and a clock before its birth is refused for that."""
-    world.sql("UPDATE ledger SET created_at = '2020-01-01T00:00:00.000Z'")
+def at_another_time(world, offset, *words, env=None, stands=None):
+    """Run a command under a clock that is so many seconds off, or stands still at an instant."""
+    folder = world.root / "wrong clock"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
+    clock = {"PYTHONPATH": str(folder), "CLOCK_OFFSET": str(offset), "CLOCK_STANDS": str(stands or "")}
+    return world.ranonce(*words, env={**clock, **(env or {})})
 
 
 def clock_warnings(ran):
@@ -293,17 +287,15 @@ def clock_warnings(ran):
 
 
 @pytest.mark.every_store
-@needs_faketime
 def test_a_clock_before_the_birth_of_the_ledger_is_refused(world):
-    ran = at_another_time(world, "-3650d", *world.words())
+    ran = at_another_time(world, -10 * YEAR, *world.words())
     assert ran.exit == 78
     assert "before the ledger's birth" in ran.sentence
     assert world.effects() == []
 
 
 @pytest.mark.every_store(cases=2)
-@needs_faketime
-@pytest.mark.parametrize("offset", ["+1h", "-1h", "+20m", "+1460d"])
+@pytest.mark.parametrize("offset", [3600, -3600, 1200, 4 * YEAR])
 def test_a_live_owner_is_not_robbed_by_a_clock_that_is_wrong(world, offset):
     born_long_ago(world)
     working, child = world.hold("--lease", "5m")
@@ -316,19 +308,17 @@ def test_a_live_owner_is_not_robbed_by_a_clock_that_is_wrong(world, offset):
 
 
 @pytest.mark.every_store
-@needs_faketime
 def test_a_claim_under_a_clock_of_the_far_future_blocks_no_longer_than_its_lease(world):
     crashing = world.words("--lease", world.lease, "--window", TODAY, sh="kill -9 $PPID; exit 0")
-    assert at_another_time(world, "+1460d", *crashing).receipts == []
+    assert at_another_time(world, 4 * YEAR, *crashing).receipts == []
     elsewhere = world.another_host()  # where no death can be proved
     wait_until(lambda: world.run("--lease", world.lease, "--window", TODAY, env=elsewhere).exit == 0, 10)
     assert world.state() == ("done", 2)
 
 
 @pytest.mark.every_store
-@needs_faketime
 def test_a_record_made_under_a_clock_of_the_far_future_does_not_block_the_present(world):
-    future = at_another_time(world, "+1460d", *world.words(now=None))
+    future = at_another_time(world, 4 * YEAR, *world.words(now=None))
     assert future.exit == 0
     ran = world.run(now=None)
     assert ran.said() == (0, "done", None)
@@ -338,28 +328,26 @@ def test_a_record_made_under_a_clock_of_the_far_future_does_not_block_the_presen
 
 
 @pytest.mark.every_store
-@needs_faketime
 def test_a_clock_that_went_back_is_reported_and_makes_nothing_run_twice(world):
     born_long_ago(world)
     world.run("--window", TODAY)
-    ran = at_another_time(world, "-1h", *world.words("--window", TODAY))
+    ran = at_another_time(world, -3600, *world.words("--window", TODAY))
     assert ran.said() == (0, "skipped", "done")
     assert clock_warnings(ran)
     assert [event for event, _, _ in world.events()] == ["start", "done", "skipped"]  # by their numbers
 
 
-@needs_faketime
 def test_a_clock_that_stands_still_is_reported(world):
     born_long_ago(world)
-    frozen = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    frozen = time.time()
     words = world.words("--window", TODAY)
-    assert at_another_time(world, frozen, *words).exit == 0
+    assert at_another_time(world, 0, *words, stands=frozen).exit == 0
     text = world.journal.read_text()
-    assert clock_warnings(at_another_time(world, "+0", *words)) == []
+    assert clock_warnings(at_another_time(world, 0, *words)) == []
     facts = [decode(line) for line in text.encode().splitlines()]
     earlier = [encode({**fact, "boot": fact["boot"] - 86400}) for fact in facts]  # a day ago, by the boot clock
     world.journal.write_bytes(b"".join(earlier))
-    assert clock_warnings(at_another_time(world, frozen, *words))
+    assert clock_warnings(at_another_time(world, 0, *words, stands=frozen))
 
 
 def test_an_event_from_the_future_is_reported_and_blocks_nothing(world):
