@@ -58,6 +58,7 @@ class PostgresStore:
         self.schema = self._connection.server.namespace
         self._sql = statements(self.schema)
         self._schedules: dict[str, tuple[ScheduleVersion, ...]] = {}
+        self._witness: tuple[RunKey, int, bool, int] | None = None
         self._identity = self._recognise()
 
     def _recognise(self) -> Identity:
@@ -87,11 +88,12 @@ class PostgresStore:
         known = self._schedules.get(key.job, ())
         place = (key.job, window_start, key.window, key.input)
         told = loads(self._all("read_run", *place, len(known))[0][0])
-        version, run, leases, gates, schedules, pruned, now = told
+        version, run, leases, gates, schedules, pruned, witness, now = told
+        self._witness = (key, window_start, bool(witness[0]), witness[1] or 0)
         if schedules is not None:
             known = self._schedules[key.job] = tuple(map(schedule_of, schedules))
         own, rivals = None, []
-        for values in leases:
+        for values in leases or ():
             held = held_of(key.job, values)
             if held.key == key:
                 own = held.lease
@@ -102,7 +104,7 @@ class PostgresStore:
             run=None if run is None else run_of(run),
             lease=own,
             rivals=tuple(rivals),
-            gates=tuple(map(gate_of, gates)),
+            gates=tuple(map(gate_of, gates or ())),
             schedules=known,
             pruned=None if pruned is None else ended(*pruned),
             domain=DOMAIN,
@@ -118,6 +120,9 @@ class PostgresStore:
         return Done(int(attempt or 0), str(owner), fingerprint)
 
     def witnessed(self, key: RunKey, window_start: int, generation: int | None) -> bool:
+        seen_of, start, started, done = self._witness or (None, 0, False, 0)
+        if (seen_of, start) == (key, window_start):  # the events were asked when the run was read
+            return started if generation is None else done >= generation
         return bool(self._all("witnessed", key.job, window_start, key.window, key.input, generation))
 
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
@@ -309,9 +314,9 @@ def _in_order(claims: Sequence[Held]) -> list[Held]:
 
 
 def _told_event(event: Event, wall: float | None) -> list[Any]:
-    at, *values = event_values(event)
+    at, *values, data = event_values(event)
     output = None if event.output is None else b2a_base64(event.output, newline=False).decode()
-    return [None if at == wall else at, *values, output]
+    return [None if at == wall else at, *values, dumps(data), output]
 
 
 def _array(values: list[Any]) -> str | None:

@@ -45,34 +45,32 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- All that a decision about one run depends on, of one moment; the clock is read last. The versions of the schedule
--- only come if there are not as many as the program knows: they are never rewritten.
+-- only come if there are not as many as the program knows: they are never rewritten. The events are asked as well
+-- whether the run ever began, and which generation of it was done last: its row says the same, unless it is damaged.
 CREATE OR REPLACE FUNCTION {schema}.read_run(
     p_job text, p_start bigint, p_window text, p_input text, p_known integer
 ) RETURNS json LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    known {schema}.jobs;
-    run {schema}.runs;
-    pruned json;
 BEGIN
-    SELECT * INTO known FROM {schema}.jobs WHERE job = p_job;
-    SELECT * INTO run FROM {schema}.runs
-    WHERE job = p_job AND window_start = p_start AND "window" = p_window AND input = p_input;
-    IF run.job IS NULL THEN
-        SELECT json_build_array(runs, failed) INTO pruned FROM (
+    RETURN (SELECT json_build_array(
+        known.version,
+        CASE WHEN r.job IS NOT NULL THEN {schema}.run_values(r) END,
+        (SELECT json_agg({schema}.lease_values(l)) FROM {schema}.leases AS l WHERE l.job = p_job),
+        (SELECT json_agg({schema}.gate_values(g) ORDER BY g.name) FROM {schema}.gates AS g),
+        CASE WHEN known.schedules IS DISTINCT FROM p_known THEN (
+            SELECT json_agg({schema}.schedule_values(s) ORDER BY s.number)
+            FROM {schema}.schedules AS s WHERE s.job = p_job) END,
+        (SELECT json_build_array(before.runs, before.failed) FROM (
             SELECT until, runs, failed FROM {schema}.tombstones
             WHERE job = p_job AND since <= p_start ORDER BY since DESC LIMIT 1
-        ) AS before WHERE p_start < until;
-    END IF;
-    RETURN json_build_array(
-        known.version,
-        CASE WHEN run.job IS NOT NULL THEN {schema}.run_values(run) END,
-        (SELECT coalesce(json_agg({schema}.lease_values(l)), '[]') FROM {schema}.leases AS l WHERE l.job = p_job),
-        (SELECT coalesce(json_agg({schema}.gate_values(g) ORDER BY g.name), '[]') FROM {schema}.gates AS g),
-        CASE WHEN known.schedules IS DISTINCT FROM p_known THEN (
-            SELECT coalesce(json_agg({schema}.schedule_values(s) ORDER BY s.number), '[]')
-            FROM {schema}.schedules AS s WHERE s.job = p_job) END,
-        pruned,
-        {schema}.seconds(clock_timestamp()));
+        ) AS before WHERE r.job IS NULL AND p_start < before.until),
+        (SELECT json_build_array(bool_or(event = 'start'), max(generation) FILTER (WHERE event = 'done'))
+         FROM {schema}.events
+         WHERE job = p_job AND window_start = p_start AND "window" = p_window AND input = p_input),
+        {schema}.seconds(clock_timestamp()))
+    FROM (SELECT 1) AS one
+    LEFT JOIN {schema}.jobs AS known ON known.job = p_job
+    LEFT JOIN {schema}.runs AS r
+        ON r.job = p_job AND r.window_start = p_start AND r."window" = p_window AND r.input = p_input);
 END $$;
 
 -- What every write begins with: it is this ledger, it does not wait for ever, and its commit waits for the disk.
@@ -90,33 +88,33 @@ BEGIN
     END IF;
 END $$;
 
--- Write a claim's lease.
-CREATE OR REPLACE FUNCTION {schema}.put_lease(p_job text, p_lease json, p_expires double precision) RETURNS void
+-- Write a claim's lease. Without p_expires it ends when it says.
+CREATE OR REPLACE FUNCTION {schema}.put_lease(p_job text, p_lease jsonb, p_expires double precision) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.leases (job, window_start, "window", input, owner, attempt, domain, expires, seconds, process,
                                  seen_domain, seen_at, seen_wall)
-    SELECT p_job, (p_lease->>2)::bigint, p_lease->>0, p_lease->>1, p_lease->>3, (p_lease->>4)::bigint, p_lease->>5,
-           coalesce(p_expires, (p_lease->>6)::double precision), (p_lease->>7)::double precision, p_lease->>8,
-           p_lease->>9, (p_lease->>10)::double precision, (p_lease->>11)::double precision
+    VALUES (p_job, (p_lease->>2)::bigint, p_lease->>0, p_lease->>1, p_lease->>3, (p_lease->>4)::bigint, p_lease->>5,
+            coalesce(p_expires, (p_lease->>6)::double precision), (p_lease->>7)::double precision, p_lease->>8,
+            p_lease->>9, (p_lease->>10)::double precision, (p_lease->>11)::double precision)
     ON CONFLICT (job, window_start, "window", input) DO UPDATE SET
         owner = excluded.owner, attempt = excluded.attempt, domain = excluded.domain, expires = excluded.expires,
         seconds = excluded.seconds, process = excluded.process, seen_domain = excluded.seen_domain,
         seen_at = excluded.seen_at, seen_wall = excluded.seen_wall;
 END $$;
 
--- Write a run's new state. Without p_started it began at p_now.
-CREATE OR REPLACE FUNCTION {schema}.put_run(p_run json, p_now double precision) RETURNS void
+-- Write a run's new state. One that says nothing else began at p_now.
+CREATE OR REPLACE FUNCTION {schema}.put_run(p_run jsonb, p_now double precision) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.runs (job, "window", input, window_start, window_end, status, generation, attempt, owner,
                                failures, schedule, triggered_by, started_at, version, fingerprint, finished_at,
                                resume_at, reason, exit, late, reconciling, granted)
-    SELECT p_run->>0, p_run->>1, p_run->>2, (p_run->>3)::bigint, (p_run->>4)::bigint, p_run->>5, (p_run->>6)::bigint,
-           (p_run->>7)::bigint, p_run->>8, (p_run->>9)::bigint, (p_run->>10)::integer, p_run->>11,
-           {schema}.instant(coalesce((p_run->>12)::double precision, p_now)), p_run->>13, p_run->>14,
-           {schema}.instant((p_run->>15)::double precision), {schema}.instant((p_run->>16)::double precision),
-           p_run->>17, (p_run->>18)::integer, (p_run->>19)::boolean, (p_run->>20)::boolean, (p_run->>21)::boolean
+    VALUES (p_run->>0, p_run->>1, p_run->>2, (p_run->>3)::bigint, (p_run->>4)::bigint, p_run->>5, (p_run->>6)::bigint,
+            (p_run->>7)::bigint, p_run->>8, (p_run->>9)::bigint, (p_run->>10)::integer, p_run->>11,
+            {schema}.instant(coalesce((p_run->>12)::double precision, p_now)), p_run->>13, p_run->>14,
+            {schema}.instant((p_run->>15)::double precision), {schema}.instant((p_run->>16)::double precision),
+            p_run->>17, (p_run->>18)::integer, (p_run->>19)::boolean, (p_run->>20)::boolean, (p_run->>21)::boolean)
     ON CONFLICT (job, window_start, "window", input) DO UPDATE SET
         status = excluded.status, generation = excluded.generation, attempt = excluded.attempt,
         owner = excluded.owner, failures = excluded.failures, schedule = excluded.schedule,
@@ -126,28 +124,44 @@ BEGIN
         granted = excluded.granted;
 END $$;
 
--- Append one fact; without an instant of its own it happened at p_now.
-CREATE OR REPLACE FUNCTION {schema}.add_event(p_event json, p_now double precision) RETURNS bigint
+-- Write the verdict on an attempt: what a verdict can change, and only while that attempt has the run.
+CREATE OR REPLACE FUNCTION {schema}.settle_run(p_run jsonb) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {schema}.runs SET
+        status = p_run->>5, failures = (p_run->>9)::bigint,
+        finished_at = {schema}.instant((p_run->>15)::double precision),
+        resume_at = {schema}.instant((p_run->>16)::double precision), reason = p_run->>17,
+        exit = (p_run->>18)::integer, late = (p_run->>19)::boolean, reconciling = (p_run->>20)::boolean,
+        granted = (p_run->>21)::boolean
+    WHERE job = p_run->>0 AND window_start = (p_run->>3)::bigint AND "window" = p_run->>1 AND input = p_run->>2
+      AND attempt = (p_run->>7)::bigint AND owner = p_run->>8;
+    RETURN FOUND;
+END $$;
+
+-- Append one fact; one that has no instant of its own happened at p_now. Its data is a text, to be kept as it is.
+CREATE OR REPLACE FUNCTION {schema}.add_event(p_event jsonb, p_now double precision) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     number bigint;
 BEGIN
     INSERT INTO {schema}.events (at, job, "window", input, window_start, event, attempt, generation, reason, owner,
                                  triggered_by, version, host, data, output)
-    SELECT {schema}.instant(coalesce((p_event->>0)::double precision, p_now)), p_event->>1, p_event->>2, p_event->>3,
-           (p_event->>4)::bigint, p_event->>5, (p_event->>6)::bigint, (p_event->>7)::bigint, p_event->>8,
-           p_event->>9, p_event->>10, p_event->>11, p_event->>12, p_event->13, decode(p_event->>14, 'base64')
+    VALUES ({schema}.instant(coalesce((p_event->>0)::double precision, p_now)), p_event->>1, p_event->>2, p_event->>3,
+            (p_event->>4)::bigint, p_event->>5, (p_event->>6)::bigint, (p_event->>7)::bigint, p_event->>8,
+            p_event->>9, p_event->>10, p_event->>11, p_event->>12, (p_event->>13)::json,
+            decode(p_event->>14, 'base64'))
     RETURNING seq INTO number;
     RETURN number;
 END $$;
 
 -- Close a gate; the later end wins, except over one that was closed under a clock ahead of this one.
-CREATE OR REPLACE FUNCTION {schema}.put_gate(p_gate json) RETURNS void
+CREATE OR REPLACE FUNCTION {schema}.put_gate(p_gate jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO {schema}.gates (name, until, reason, job, closed_at)
-    SELECT p_gate->>0, {schema}.instant((p_gate->>1)::double precision), p_gate->>2, p_gate->>3,
-           {schema}.instant((p_gate->>4)::double precision)
+    VALUES (p_gate->>0, {schema}.instant((p_gate->>1)::double precision), p_gate->>2, p_gate->>3,
+            {schema}.instant((p_gate->>4)::double precision))
     ON CONFLICT (name) DO UPDATE SET until = excluded.until, reason = excluded.reason, job = excluded.job,
                                      closed_at = excluded.closed_at
         WHERE excluded.until > gates.until OR gates.closed_at > excluded.closed_at;
@@ -160,16 +174,16 @@ END $$;
 -- this order, so nobody waits for each other. The clock is read after all waiting.
 CREATE OR REPLACE FUNCTION {schema}.commit_decision(
     p_ledger text, p_wait integer,
-    p_job text, p_after bigint,   -- the job's version, NULL for facts that stay true whatever else happened
-    p_unchanged json,             -- leases that were taken to be over, and must be as they were read
-    p_run json, p_settle boolean, -- the run's new state; a verdict changes the row of its own attempt only
-    p_lease json, p_timed boolean, -- the lease; timed: it begins now
-    p_drop json,                  -- the run whose lease is over
-    p_sighted json, p_events json, p_gates json
+    p_job text, p_after bigint,    -- the job's version, NULL for facts that stay true whatever else happened
+    p_unchanged jsonb,             -- leases that were taken to be over, and must be as they were read
+    p_run jsonb, p_settle boolean, -- the run's new state; a verdict changes the row of its own attempt only
+    p_lease jsonb, p_timed boolean, -- the lease; timed: it begins now
+    p_drop jsonb,                  -- the run whose lease is over
+    p_sighted jsonb, p_events jsonb, p_gates jsonb
 ) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
-    held json;
-    told json;
+    held jsonb;
+    told jsonb;
     now_ double precision;
     numbers bigint[] := '{}';
 BEGIN
@@ -180,7 +194,7 @@ BEGIN
             RETURN NULL;
         END IF;
     END IF;
-    FOR held IN SELECT json_array_elements(p_unchanged) LOOP
+    FOR held IN SELECT jsonb_array_elements(p_unchanged) LOOP
         PERFORM 1 FROM {schema}.leases
         WHERE job = p_job AND window_start = (held->>2)::bigint AND "window" = held->>0 AND input = held->>1
           AND owner = held->>3 AND attempt = (held->>4)::bigint AND expires = (held->>6)::double precision
@@ -194,15 +208,7 @@ BEGIN
     END LOOP;
     now_ := {schema}.seconds(clock_timestamp());
     IF p_settle THEN
-        UPDATE {schema}.runs SET
-            status = p_run->>5, failures = (p_run->>9)::bigint,
-            finished_at = {schema}.instant((p_run->>15)::double precision),
-            resume_at = {schema}.instant((p_run->>16)::double precision), reason = p_run->>17,
-            exit = (p_run->>18)::integer, late = (p_run->>19)::boolean, reconciling = (p_run->>20)::boolean,
-            granted = (p_run->>21)::boolean
-        WHERE job = p_job AND window_start = (p_run->>3)::bigint AND "window" = p_run->>1 AND input = p_run->>2
-          AND attempt = (p_run->>7)::bigint AND owner = p_run->>8;
-        IF NOT FOUND THEN
+        IF NOT {schema}.settle_run(p_run) THEN
             RAISE EXCEPTION 'the attempt has the run no more' USING ERRCODE = 'RN001';
         END IF;
     ELSIF p_run IS NOT NULL THEN
@@ -211,17 +217,17 @@ BEGIN
     IF p_lease IS NOT NULL THEN
         PERFORM {schema}.put_lease(p_job, p_lease, CASE WHEN p_timed THEN now_ + (p_lease->>7)::double precision END);
     END IF;
-    FOR held IN SELECT json_array_elements(p_sighted) LOOP
+    FOR held IN SELECT jsonb_array_elements(p_sighted) LOOP
         PERFORM {schema}.put_lease(p_job, held, NULL);
     END LOOP;
     IF p_drop IS NOT NULL THEN
         DELETE FROM {schema}.leases
         WHERE job = p_job AND window_start = (p_drop->>2)::bigint AND "window" = p_drop->>0 AND input = p_drop->>1;
     END IF;
-    FOR told IN SELECT json_array_elements(p_events) LOOP
+    FOR told IN SELECT jsonb_array_elements(p_events) LOOP
         numbers := numbers || {schema}.add_event(told, now_);
     END LOOP;
-    FOR told IN SELECT json_array_elements(p_gates) LOOP
+    FOR told IN SELECT jsonb_array_elements(p_gates) LOOP
         PERFORM {schema}.put_gate(told);
     END LOOP;
     RETURN json_build_array(now_, array_to_json(numbers));
@@ -230,7 +236,7 @@ END $$;
 -- Record a job's settings and, if given, one more version of its schedule. False: the job has moved on.
 CREATE OR REPLACE FUNCTION {schema}.record_schedule(
     p_ledger text, p_wait integer, p_job text, p_after bigint, p_declared double precision,
-    p_late_after double precision, p_max_attempts integer, p_schedule json
+    p_late_after double precision, p_max_attempts integer, p_schedule jsonb
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM {schema}.begin_writing(p_ledger, p_wait);
