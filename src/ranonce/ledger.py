@@ -16,8 +16,9 @@ from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, Store
 from ranonce.failpoints import failpoint
 from ranonce.journal import Journal
 from ranonce.lifecycle import Claim, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
-from ranonce.liveness import HostIdentity, examine, forget, others_may_write, this_host, unrecorded
+from ranonce.liveness import HostIdentity, boot_clock, examine, forget, others_may_write, this_host, unrecorded
 from ranonce.record import Record
+from ranonce.sight import sighting_of
 from ranonce.stores import open_store
 from ranonce.stores.base import Job, LostReply
 from ranonce.timefmt import format_duration
@@ -58,6 +59,14 @@ def schedule_of(version: ScheduleVersion) -> Schedule:
     return Schedule(version.every, version.tz, version.dialect)
 
 
+class _Left(Record):
+    """What a claim left in the store when it was committed, and when that was by the boot clock, before it was asked
+    for. Whoever has changed anything since has moved the job's version, so a decision on it fails at its commit."""
+
+    snap: Snapshot
+    at: float
+
+
 class OpenLedger:
     """An open ledger. `folder` is this ledger's state folder on this host, or None where there is none."""
 
@@ -68,6 +77,7 @@ class OpenLedger:
         self.host: HostIdentity = this_host()
         self.journal = Journal(folder, store.identity().epoch) if folder else None
         self.warnings: list[str] = []
+        self._left: _Left | None = None
 
     @classmethod
     def open(
@@ -203,7 +213,10 @@ class OpenLedger:
                 before_start()
             return decision
 
+        asked_at = boot_clock()
         snap, decision = self._settle(ask.key, ask.window.start, decide)
+        left = lifecycle.left_behind(snap, decision)
+        self._left = _Left(left, asked_at) if left else None
         if decision.move == lifecycle.TAKE_OVER and snap.run is not None:
             self._bury(snap.run.owner)
         if decision.refusal:
@@ -224,13 +237,15 @@ class OpenLedger:
 
     def _sightings(self, snap: Snapshot, asker: str) -> dict[str, Sighting]:
         """Look at the processes of the attempts that stand in the way, as far as this host can."""
-        if self.folder is None:
-            return {}
-        owners = {rival.lease.owner for rival in snap.rivals}
+        holders = {rival.lease.owner: rival.lease.process for rival in snap.rivals}
         if snap.run is not None and snap.run.status == lifecycle.RUNNING:
-            owners.add(snap.run.owner)
-        owners.discard(asker)
-        return {owner: sighting_of(self.folder, owner, self.host) for owner in owners}
+            holders[snap.run.owner] = snap.lease.process if snap.lease else ""
+        holders.pop(asker, None)
+        return {owner: self.sighting(owner, process) for owner, process in holders.items()}
+
+    def sighting(self, owner: str, process: str = "") -> Sighting:
+        """Return what can be proved here of the attempt behind a claim; `process` is what its lease says of it."""
+        return sighting_of(owner, process, folder=self.folder, beside=self.store.beside, here=self.host)
 
     def _bury(self, owner: str) -> None:
         """Remove the file of an attempt that is dead and left no outcome."""
@@ -252,8 +267,29 @@ class OpenLedger:
 
     def finish(self, held: Claim, verdict: Verdict) -> Refusal | None:
         """Record a verdict. A refusal means that another attempt holds the run; the verdict is kept as `lost`."""
+        if self._finished_at_once(held, verdict):
+            return None
         _, decision = self._settle(held.key, held.window.start, lambda snap: lifecycle.finish(snap, held, verdict))
         return decision.refusal
+
+    def _finished_at_once(self, held: Claim, verdict: Verdict) -> bool:
+        """Record the verdict of a short attempt on what its claim is known to have left: there is no need to read it."""
+        left, self._left = self._left, None
+        passed = boot_clock() - left.at if left else 0.0
+        if left is None or left.snap.run is None or left.snap.run.key != held.key or passed > held.lease_seconds / 2:
+            return False
+        snap = left.snap.replace(now=left.snap.now + passed, wall=left.snap.wall + passed)
+        decision = lifecycle.finish(snap, held, verdict)
+        if decision.refusal is not None:
+            return False
+        try:
+            written = self.store.commit(decision, held.key, snap.version)
+        except LostReply:
+            return False
+        if written is None:
+            return False
+        self._note(written)
+        return True
 
     def reconciled(self, held: Claim, max_attempts: int) -> Refusal | None:
         """Go on after a look found the crashed work undone. A refusal means it was the last attempt, or is lost."""
@@ -428,12 +464,6 @@ def _contradiction(job: str, recorded: Declared, every: Schedule, offset: int) -
         f"{job!r} is recorded as {told(recorded.schedule, recorded.version.offset)}, not {told(every, offset)}.",
         f"Nothing was run. Change it on purpose: ranonce add {job} --every …",
     )
-
-
-def sighting_of(folder: str, owner: str, here: HostIdentity) -> Sighting:
-    """Return what this host, whose state folder is `folder`, can prove about the process behind a claim."""
-    evidence = examine(folder, owner, here)
-    return Sighting(evidence.state, evidence.pid, evidence.name, evidence.orphan)
 
 
 # --- outcomes as text -----------------------------------------------------------------------------------------------

@@ -8,10 +8,16 @@ two more facts: whether the lease still lives, and whether the asker is its owne
 
     none      nothing is recorded
     mine      running, the lease lives, the asker owns it (it lost a reply, or renews)
-    busy      running, the lease lives, another owns it; or a process of that attempt was seen alive
+    busy      running, the lease lives, another owns it; or that attempt was seen alive
     lapsed    running, the lease is over, nobody took it, the asker owns it
     zombie    running, the lease is over or its owner was proved dead, the asker does not own it
     failed stopped held done
+
+Who keeps a claim stops its work before its lease is over, if it cannot renew it in time: then the lease alone decides
+(a server's clients see no more of each other). Where everybody who may claim sees that an attempt lives (by its sign
+beside a ledger that is a local file, by its process on the same host), the claim counts for as long as it is seen, and
+nobody's work is stopped for a file that is locked or a disk that is full. Only a proof of death ends a claim before its
+lease; without it, an attempt that is seen no more has its lease left.
 
 The table below says for every situation and every thing one can ask which *move* follows. A move that starts work
 (START, RETRY, RESUME, TAKE_OVER, REGENERATE) must also pass the gates in `obstacle`: overlap, early, late, closed
@@ -127,7 +133,7 @@ class Lease(Record):
     domain: str
     expires: float
     seconds: float
-    process: str = ""  # the holder's host, boot and namespaces: JSON, for proof of death
+    process: str = ""  # the holder, as `claimant` writes and reads it
     seen_domain: str = ""
     seen_at: float = 0.0
     seen_wall: float = 0.0
@@ -206,8 +212,9 @@ class Snapshot(Record):
 
 
 class Sighting(Record):
-    """What this host can prove about the process behind a claim. `state`: unknown, dead, alive or locked; an `orphan`
-    lives on after the wrapper that would record its end."""
+    """What can be proved of the attempt behind a claim. `state`: unknown, dead, alive or locked; an `orphan` lives on
+    after the wrapper that would record its end. One that is seen alive by its sign alone has no `pid` here, but a
+    `name` that says where it lives."""
 
     state: str = "unknown"
     pid: int | None = None
@@ -521,7 +528,11 @@ def _busy(snap: Snapshot, ask: Ask, run: Run, sightings: Mapping[str, Sighting])
 
 
 def _pid(sighting: Sighting) -> str:
-    return f", process {sighting.pid} ({plain(sighting.name)}) still works" if sighting.state == "alive" else ""
+    if sighting.state != "alive":
+        return ""
+    if sighting.pid is None:
+        return f", {plain(sighting.name) or 'its process'} still works"
+    return f", process {sighting.pid} ({plain(sighting.name)}) still works"
 
 
 def _wall_until(lease: Lease, snap: Snapshot) -> float:
@@ -888,6 +899,13 @@ def at_the_write(decision: Decision, now: float, wall: float) -> Decision:
         events=tuple(event.replace(at=wall) if event.at == decided else event for event in decision.events),
         wall=wall,
     )
+
+
+def left_behind(snap: Snapshot, decision: Decision) -> Snapshot | None:
+    """Return what stands in the store once a claim's decision is committed, unless it is none that won anew."""
+    if not (decision.accepted and decision.guarded and decision.run and decision.lease):
+        return None
+    return snap.replace(version=snap.version + 1, run=decision.run, lease=decision.lease)
 
 
 def claim_of(decision: Decision, snap: Snapshot, ask: Ask) -> Claim:
