@@ -1,1 +1,177 @@
--- Functions for keeping a ledger over years; none so far.
+-- The functions with which a ledger in PostgreSQL is kept over years: pruned, filled from another one, opened anew after
+-- a loss. They decide nothing: the rules are the program's.
+--
+-- Whoever calls them has begun with `begin_upkeep`, in the same transaction. Locks are taken in the order in which a
+-- decision takes them, so that nobody waits for each other: jobs by name, leases in the order of their windows, runs and
+-- events, gates by name, the ledger's own row.
+
+-- Begin to write to these jobs: whoever decides about one of them meanwhile waits, and then decides anew.
+CREATE OR REPLACE FUNCTION {schema}.begin_upkeep(p_ledger text, p_wait integer, p_jobs jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM {schema}.begin_writing(p_ledger, p_wait);
+    PERFORM 1 FROM {schema}.jobs WHERE job = ANY (ARRAY(SELECT jsonb_array_elements_text(p_jobs)))
+    ORDER BY job FOR NO KEY UPDATE;
+END $$;
+
+-- Whoever has read these jobs decides anew.
+CREATE OR REPLACE FUNCTION {schema}.jobs_changed(p_jobs jsonb) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE {schema}.jobs SET version = version + 1 WHERE job = ANY (ARRAY(SELECT jsonb_array_elements_text(p_jobs)))
+$$;
+
+-- Note that events up to a number may have been pruned.
+CREATE OR REPLACE FUNCTION {schema}.forget_until(p_seq bigint) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE {schema}.ledger SET pruned_seq = p_seq WHERE one = 1 AND pruned_seq < p_seq
+$$;
+
+-- The runs at these places ([start, window, input]) are pruned, and their stories with them, through the one door, which
+-- `end_pruning` shuts. Returns how many events went, and the last of their numbers.
+CREATE OR REPLACE FUNCTION {schema}.drop_runs(p_job text, p_places jsonb) RETURNS json
+LANGUAGE plpgsql AS $$
+DECLARE
+    place jsonb;
+    went bigint := 0;
+    last bigint := 0;
+    here record;
+BEGIN
+    INSERT INTO {schema}.pruning (job) VALUES (p_job) ON CONFLICT DO NOTHING;
+    FOR place IN SELECT jsonb_array_elements(p_places) LOOP
+        DELETE FROM {schema}.leases
+        WHERE job = p_job AND window_start = (place->>0)::bigint AND "window" = place->>1 AND input = place->>2;
+        DELETE FROM {schema}.runs
+        WHERE job = p_job AND window_start = (place->>0)::bigint AND "window" = place->>1 AND input = place->>2;
+        WITH gone AS (
+            DELETE FROM {schema}.events
+            WHERE job = p_job AND window_start = (place->>0)::bigint AND "window" = place->>1 AND input = place->>2
+            RETURNING seq
+        ) SELECT count(*) AS count, max(seq) AS seq INTO here FROM gone;
+        went := went + here.count;
+        last := greatest(last, here.seq);
+    END LOOP;
+    RETURN json_build_array(went, last);
+END $$;
+
+-- Old facts go about windows that start in [p_since, p_until) and have no run: triggers that were refused, notes. Never
+-- the newest one, by which a ledger that went back in time is known. Returns as `drop_runs` does; the door is shut.
+CREATE OR REPLACE FUNCTION {schema}.end_pruning(
+    p_job text, p_since bigint, p_until bigint, p_before double precision
+) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+    here record;
+BEGIN
+    WITH gone AS (
+        DELETE FROM {schema}.events AS e
+        WHERE e.job = p_job AND e.window_start >= p_since AND e.window_start < p_until
+          AND {schema}.seconds(e.at) < p_before AND e.seq < (SELECT max(seq) FROM {schema}.events)
+          AND NOT EXISTS (SELECT 1 FROM {schema}.runs AS r WHERE r.job = e.job AND r.window_start = e.window_start)
+        RETURNING seq
+    ) SELECT count(*) AS count, coalesce(max(seq), 0) AS seq INTO here FROM gone;
+    DELETE FROM {schema}.pruning WHERE job = p_job;
+    RETURN json_build_array(here.count, here.seq);
+END $$;
+
+-- Put tombstones where others stood that they stand for, too: [job, since], and the tombstones as they are listed.
+CREATE OR REPLACE FUNCTION {schema}.put_tombstones(p_replaced jsonb, p_stones jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM {schema}.tombstones AS t USING jsonb_array_elements(p_replaced) AS old
+    WHERE t.job = old->>0 AND t.since = (old->>1)::bigint;
+    INSERT INTO {schema}.tombstones (job, since, until, runs, failed, pruned_at)
+    SELECT stone->>0, (stone->>1)::bigint, (stone->>2)::bigint, (stone->>3)::bigint, (stone->>4)::bigint,
+           {schema}.instant((stone->>5)::double precision)
+    FROM jsonb_array_elements(p_stones) AS stone;
+END $$;
+
+-- Write what another ledger tells of windows: claims that are over now ([job, start, window, input], in order), rows,
+-- and facts in their order. Each fact comes with the number it had and one that it must come after: it keeps its number
+-- where nobody has it here. Where numbers are kept, others wait to append theirs, so that none is given twice.
+CREATE OR REPLACE FUNCTION {schema}.take_in_windows(p_dropped jsonb, p_runs jsonb, p_events jsonb, p_keep boolean)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    told jsonb;
+    wanted bigint;
+    number bigint := 0;
+    last bigint;
+BEGIN
+    FOR told IN SELECT jsonb_array_elements(p_dropped) LOOP
+        DELETE FROM {schema}.leases WHERE job = told->>0 AND window_start = (told->>1)::bigint
+          AND "window" = told->>2 AND input = told->>3;
+    END LOOP;
+    PERFORM {schema}.put_run(run, NULL) FROM jsonb_array_elements(p_runs) AS run;
+    IF NOT p_keep THEN
+        PERFORM {schema}.add_event(fact->0, NULL) FROM jsonb_array_elements(p_events) AS fact;
+        RETURN;
+    END IF;
+    LOCK TABLE {schema}.events IN SHARE ROW EXCLUSIVE MODE;
+    SELECT max((fact->>1)::bigint) INTO last FROM jsonb_array_elements(p_events) AS fact;
+    PERFORM {schema}.number_after(last);
+    FOR told IN SELECT jsonb_array_elements(p_events) LOOP
+        wanted := (told->>1)::bigint;
+        IF wanted > coalesce((told->>2)::bigint, number)
+           AND NOT EXISTS (SELECT 1 FROM {schema}.events WHERE seq = wanted) THEN
+            number := {schema}.add_numbered_event(told->0, wanted);
+        ELSE
+            number := {schema}.add_event(told->0, NULL);
+        END IF;
+    END LOOP;
+END $$;
+
+-- Append one fact under the number it had.
+CREATE OR REPLACE FUNCTION {schema}.add_numbered_event(p_event jsonb, p_seq bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {schema}.events (seq, at, job, "window", input, window_start, event, attempt, generation, reason, owner,
+                                 triggered_by, version, host, data, output)
+    SELECT p_seq, {schema}.instant((p_event->>0)::double precision), p_event->>1, p_event->>2, p_event->>3,
+           (p_event->>4)::bigint, p_event->>5, (p_event->>6)::bigint, (p_event->>7)::bigint, p_event->>8,
+           p_event->>9, p_event->>10, p_event->>11, p_event->>12, (p_event->>13)::json, decode(p_event->>14, 'base64');
+    RETURN p_seq;
+END $$;
+
+-- From now on facts get numbers beyond this one. The caller keeps others from appending any.
+CREATE OR REPLACE FUNCTION {schema}.number_after(p_seq bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    numbers regclass := pg_get_serial_sequence('{schema}.events', 'seq');
+    given bigint;
+BEGIN
+    EXECUTE 'SELECT last_value FROM ' || numbers INTO given;
+    IF p_seq >= given THEN
+        PERFORM setval(numbers, p_seq);
+    END IF;
+END $$;
+
+-- Write what belongs to no window: gates, by name.
+CREATE OR REPLACE FUNCTION {schema}.put_gates(p_gates jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    gate jsonb;
+BEGIN
+    FOR gate IN SELECT told FROM jsonb_array_elements(p_gates) AS told ORDER BY (told->>0) COLLATE "C" LOOP
+        PERFORM {schema}.put_gate(gate);
+    END LOOP;
+END $$;
+
+-- Write a gate as a person wants it, whatever it was.
+CREATE OR REPLACE FUNCTION {schema}.set_gate(p_gate jsonb) RETURNS void
+LANGUAGE sql AS $$
+    INSERT INTO {schema}.gates (name, until, reason, job, closed_at)
+    SELECT p_gate->>0, {schema}.instant((p_gate->>1)::double precision), p_gate->>2, p_gate->>3,
+           {schema}.instant((p_gate->>4)::double precision)
+    ON CONFLICT (name) DO UPDATE SET until = excluded.until, reason = excluded.reason, job = excluded.job,
+                                     closed_at = excluded.closed_at
+$$;
+
+-- A loss was accepted: open an epoch that nobody remembers. Returns its number and its beginning.
+CREATE OR REPLACE FUNCTION {schema}.open_epoch(p_after integer, p_reason text, p_by text) RETURNS json
+LANGUAGE plpgsql AS $$
+DECLARE
+    number integer;
+    began timestamptz := {schema}.instant({schema}.seconds(clock_timestamp()));
+BEGIN
+    UPDATE {schema}.ledger SET epoch = greatest(epoch, p_after) + 1 WHERE one = 1 RETURNING epoch INTO number;
+    INSERT INTO {schema}.epochs (epoch, began_at, reason, accepted_by) VALUES (number, began, p_reason, p_by);
+    RETURN json_build_array(number, {schema}.seconds(began));
+END $$;
