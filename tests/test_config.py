@@ -270,8 +270,8 @@ def test_a_bare_path_is_refused_with_the_address_to_write(path: str, monkeypatch
         ("sqlite:////x\n.db", "control characters"),
         ("sqlite:////x\0.db", "control characters"),
         ("mysql://h/db", "no store is called 'mysql'"),
-        ("postgresql://h/db", "this version of ranonce has no postgresql store"),
-        ("redis://h/0", "this version of ranonce has no redis store"),
+        ("postgresql://h", "names no database"),
+        ("redis://h/ledger", "has a number"),
         ("file:///x.db", "no store is called 'file'"),
     ],
 )
@@ -336,10 +336,18 @@ def test_a_literal_password_is_refused_and_not_repeated(folder: Path, address: s
 
 
 def test_a_password_from_the_environment_is_not_shown_either() -> None:
-    with pytest.raises(ConfigError, match="has no postgresql store") as refusal:
-        load(None, {"RANONCE_STORE": "postgresql://me:hunter2@db/ledger"})
+    with pytest.raises(ConfigError, match="names no database") as refusal:
+        load(None, {"RANONCE_STORE": "postgresql://me:hunter2@db/"})
     assert "hunter2" not in str(refusal.value)
     assert "me:***@db" in str(refusal.value)
+
+
+def test_the_files_id_holds_whoever_asks_its_server_and_with_which_password(folder: Path) -> None:
+    content = '[ledger]\nstore = "postgresql://owner@db/ledger"\nid = "0198c7"\n'
+    found = loaded(folder, content, {"RANONCE_STORE": "postgresql://app:hunter2@db/ledger"}).ledger
+    assert (found.store, found.ledger_id) == ("postgresql://app:hunter2@db/ledger", "0198c7")
+    other = loaded(folder, content, {"RANONCE_STORE": "postgresql://app:hunter2@db/ledger?schema=other"}).ledger
+    assert other.ledger_id is None
 
 
 # --- who may have written it ---

@@ -55,6 +55,24 @@ def add(path: str, name: str = "j", **settings: object) -> JobSpec:
     return load(path, {"XDG_STATE_HOME": "/s"}).jobs[name]
 
 
+@pytest.mark.parametrize(
+    "written",
+    ["postgresql://app:${DB_PASSWORD}@db/x", "${STORE_URL}", "postgresql://owner@db/x", "postgresql://app@db/x"],
+)
+def test_a_store_that_is_written_with_variables_stays_as_it_is_written(path: str, written: str) -> None:
+    by_hand(path, f'[ledger]\nstore = "{written}"\n')
+    url = "postgresql://app:hunter2@db/x"
+    write_ledger(path, url, "new", {"DB_PASSWORD": "hunter2", "STORE_URL": url})
+    assert Path(path).read_text() == f'[ledger]\nstore = "{written}"\nid = "new"\n'
+
+
+def test_a_password_is_never_written_into_the_file(path: str) -> None:
+    write_ledger(path, "postgresql://app:hunter2@db/x?schema=s", "new", {})
+    assert Path(path).read_text() == '[ledger]\nstore = "postgresql://app@db/x?schema=s"\nid = "new"\n'
+    write_ledger(path, "redis://u:hunter2@r:6379/0", "newer", {})
+    assert Path(path).read_text() == '[ledger]\nstore = "redis://u:@r:6379/0"\nid = "newer"\n'
+
+
 def test_a_new_file_is_private_and_so_are_its_folders(path: str) -> None:
     deep = f"{os.path.dirname(path)}/a/b/ranonce.toml"
     old = os.umask(0)

@@ -20,6 +20,7 @@ from ranonce.storeurl import (
     expand_home,
     home_folder,
     option_store,
+    same_place,
     store_url,
 )
 from ranonce.timefmt import shown
@@ -229,7 +230,7 @@ def _may_exist(path: str) -> bool:
 
 def _resolves_to(written: StoreText, url: str, environ: Mapping[str, str]) -> bool:
     try:
-        return store_url(written, environ) == url
+        return same_place(store_url(written, environ), url)
     except RanonceError:
         return False  # it is not the store in use, so its mistakes are not this invocation's
 

@@ -16,7 +16,7 @@ from ranonce.errors import ConfigError
 from ranonce.jobspec import DURATIONS, VersionFile
 from ranonce.names import check_job_name, shown_path
 from ranonce.record import Record
-from ranonce.storeurl import StoreText, store_url
+from ranonce.storeurl import StoreText, public, same_place, store_url
 from ranonce.timefmt import format_instant, shown
 from ranonce.trust import check_folder, read_trusted
 
@@ -41,14 +41,15 @@ class _Seen(Record):
 def write_ledger(path: str, store: str, ledger_id: str, environ: Mapping[str, str]) -> None:
     """Write the address and the id of the ledger into the file, which is created if it is not there.
 
-    An address that is already written in another way (relative, with `${NAME}`) stays. Raises ConfigError.
+    An address that is already written in another way (relative, with `${NAME}`) stays; a password is never written.
+    Raises ConfigError.
     """
 
     def change(tables: Any, fit: Fit) -> None:
         ledger = _subtable(tables, "ledger")
         written = ledger.get("store")
         if not (isinstance(written, str) and _means(written, store, path, environ)):
-            ledger["store"] = store
+            ledger["store"] = public(store)
         ledger["id"] = ledger_id
 
     edit(path, change, environ)
@@ -235,9 +236,9 @@ def _make_folders(folder: str) -> None:
 
 
 def _means(written: str, url: str, path: str, environ: Mapping[str, str]) -> bool:
-    place = shown_path(path)
+    base = os.path.dirname(os.path.abspath(path))
     try:
-        return store_url(StoreText(written, path, place, base=os.path.dirname(os.path.abspath(path))), environ) == url
+        return same_place(store_url(StoreText(written, path, shown_path(path), base=base), environ), url)
     except ConfigError:
         return False
 

@@ -21,6 +21,7 @@ from ranonce.record import Record
 from ranonce.sight import sighting_of
 from ranonce.stores import open_store
 from ranonce.stores.base import Job, LostReply
+from ranonce.storeurl import masked, public, same_place
 from ranonce.timefmt import format_duration
 from ranonce.windows import Schedule, Window
 
@@ -102,12 +103,12 @@ class OpenLedger:
         identity = store.identity()
         if expected is None:
             raise NotThisLedger(
-                f"nothing says which ledger {url} should be.",
+                f"nothing says which ledger {masked(url)} should be.",
                 f"Set RANONCE_LEDGER={identity.ledger} if it is this one, or put its `id` into [ledger] of the file.",
             )
         if identity.ledger != expected:
             raise NotThisLedger(
-                f"the store {url} is ledger {identity.ledger}, not {expected}.",
+                f"the store {masked(url)} is ledger {identity.ledger}, not {expected}.",
                 "Nothing was run. Name the right store, or restore this one.",
             )
         now = time.time()
@@ -504,18 +505,18 @@ def outcome_of(text: str) -> tuple[Claim, Verdict] | None:
 
 
 def remember_ledger(state_folder: str, url: str, ledger: str) -> str:
-    """Note on this host that the ledger `ledger` lives at `url`; return its state folder."""
+    """Note on this host that the ledger `ledger` lives at `url` (no password is kept); return its state folder."""
     folder = os.path.join(state_folder, ledger)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, "store")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(url + "\n")
+        file.write(public(url) + "\n")
     return folder
 
 
 def known_ledger(state_folder: str, url: str) -> str | None:
-    """Return the id of the ledger that this host last knew at a URL."""
+    """Return the id of the ledger that this host last knew at a URL, whoever asks there."""
     found: list[tuple[float, str]] = []
     try:
         with os.scandir(state_folder) as entries:
@@ -524,7 +525,7 @@ def known_ledger(state_folder: str, url: str) -> str | None:
                 try:
                     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe there hangs nobody
                     with open(fd, encoding="utf-8", errors="surrogateescape") as file:
-                        if file.read().rstrip("\n") == url:
+                        if same_place(url, file.read().rstrip("\n")):
                             found.append((os.stat(path).st_mtime, entry.name))
                 except (FileNotFoundError, NotADirectoryError):
                     continue

@@ -6,7 +6,7 @@ caller's home; nothing in a path is percent-decoded, and such an address carries
 
 `postgresql://USER@HOST/DATABASE?schema=NAME` names a ledger in a schema of its own (default: `ranonce`); every other
 option is the driver's. `redis://HOST:PORT/NUMBER?namespace=NAME` (or `rediss://`, encrypted) names one whose keys all
-begin with `{NAME}:`. `memory:` is for tests.
+begin with `{NAME}:`. These are taken apart in `serverurl`. `memory:` is for tests.
 """
 
 from __future__ import annotations
@@ -34,10 +34,6 @@ SERVERS = {
 }
 SCHEMES = ("sqlite", "memory")
 STORE_WAIT = 30.0  # seconds a store may be away before a run is given up
-#: Where a ledger lies on a server if its address does not say: the schema, or the name space of its keys.
-NAMESPACE = "ranonce"
-#: PostgreSQL cuts longer names off, so that two could mean one.
-LONGEST_NAMESPACE = 63
 KNOWN = "It is one of sqlite:////PATH, postgresql://USER@HOST/DATABASE and redis://HOST:PORT/NUMBER."
 
 
@@ -77,7 +73,9 @@ def store_url(written: StoreText, environ: Mapping[str, str]) -> str:
     if not colon or scheme.lower() not in (*SCHEMES, *SERVERS):
         raise _unknown(written, text, environ)
     if scheme.lower() in SERVERS:
-        return _server(written, text)
+        from ranonce.serverurl import normal
+
+        return normal(written, text, SERVERS[scheme.lower()])
     if not text.startswith(SQLITE):
         raise written.error(
             f"{written.place}: {shown(text)} is not the address of a store.",
@@ -104,26 +102,51 @@ def server_of(url: str) -> Server | None:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in SERVERS.values():
         return None
-    address, _, query = url.partition("?")
-    name = _NAME_OPTION[scheme]
-    options = query.split("&") if query else []
-    rest = [option for option in options if option.partition("=")[0] != name]
-    said = [option.partition("=")[2] for option in options if option.partition("=")[0] == name]
-    return Server(scheme, said[-1] if said else NAMESPACE, "?".join([address, *(["&".join(rest)] if rest else [])]))
+    from ranonce.serverurl import NAME_OPTIONS, NAMESPACE
+
+    last = url.partition("?")[2].rpartition("&")[2]  # of the options, as in every normal form
+    option, _, namespace = last.partition("=")
+    if option != NAME_OPTIONS[scheme]:
+        return Server(scheme, NAMESPACE, url)
+    return Server(scheme, namespace, url[: -len(last) - 1])
 
 
 def in_namespace(url: str, namespace: str) -> str:
     """Return the address of another ledger on the same server."""
+    from ranonce.serverurl import NAME_OPTIONS, NAMESPACE
+
     server = server_of(url)
     assert server is not None
     joint = "&" if "?" in server.address else "?"
-    return f"{server.address}{joint}{_NAME_OPTION[server.scheme]}={namespace}"
+    named = f"{joint}{NAME_OPTIONS[server.scheme]}={namespace}"
+    return server.address + (named if namespace != NAMESPACE else "")
+
+
+def masked(url: str) -> str:
+    """Return the address with its passwords taken out, for messages."""
+    if url.partition(":")[0].lower() in SCHEMES or "/" == url[:1]:
+        return url
+    from ranonce.serverurl import masked as without_secrets
+
+    return without_secrets(url)
 
 
 def public(url: str) -> str:
-    """Return the address as it may be kept on disk: without its password."""
-    before, password = _credentials(url)
-    return before.removesuffix(":") + url[len(before) + len(password) :] if password else url
+    """Return a normal form as it may be kept on disk: without its passwords."""
+    if server_of(url) is None:
+        return url
+    from ranonce.serverurl import public as without_secrets
+
+    return without_secrets(url)
+
+
+def same_place(url: str, other: str) -> bool:
+    """Say whether two normal forms mean the same ledger: on a server, whoever asks, and with which password."""
+    if url == other or server_of(url) is None or server_of(other) is None:
+        return url == other
+    from ranonce.serverurl import place
+
+    return place(url) == place(other)
 
 
 def home_folder(environ: Mapping[str, str]) -> str | None:
@@ -168,8 +191,11 @@ def expand(written: StoreText, environ: Mapping[str, str]) -> str:
 
 def refuse_password(written: StoreText) -> None:
     """Refuse a password that stands literally in the text; `${NAME}` is the way to have one."""
-    _, password = _credentials(written.text)
-    if password and not (password.startswith("${") and password.endswith("}")):
+    if written.text.partition(":")[0].lower() in SCHEMES:
+        return
+    from ranonce.serverurl import literal_secret
+
+    if literal_secret(written.text):
         raise written.error(
             f"{written.place}: {shown(masked(written.text))} holds a password.",
             "Credentials come from the environment only: write ${STORE_PASSWORD} in its place and set that variable."
@@ -178,78 +204,18 @@ def refuse_password(written: StoreText) -> None:
         )
 
 
-def masked(url: str) -> str:
-    """Return the address with the password taken out, for messages."""
-    before, password = _credentials(url)
-    return f"{before}***{url[len(before) + len(password) :]}" if password else url
-
-
-def _credentials(url: str) -> tuple[str, str]:
-    """Return what stands before the password, and the password; it may hold a slash that should be encoded."""
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme.lower() in SCHEMES:
-        return url, ""
-    address, _, query = rest.partition("?")
-    authority = address.partition("/")[0]
-    userinfo = (authority if "@" in authority else address).rpartition("@")[0]
-    user, colon, password = userinfo.partition(":")
-    if colon and password:
-        return f"{scheme}://{user}:", password
-    before, found, rest = query.partition("password=")
-    if found:
-        return f"{scheme}://{address}?{before}password=", rest.partition("&")[0]
-    return url, ""
-
-
 def _unknown(written: StoreText, text: str, environ: Mapping[str, str]) -> RanonceError:
     if text == ":memory:":
         return written.error(
             f"{written.place}: ':memory:' would forget every run when the process ends.",
             "Name a file: sqlite:////var/lib/ranonce/ledger.db.",
         )
-    if "://" not in text:
+    if "://" not in text and masked(text) == text:
         path = os.path.normpath(os.path.join(written.base or os.getcwd(), expand_home(text, environ)))
         return written.error(f"{written.place}: {shown(text)} is a path, not an address.", f"Write sqlite:///{path}.")
     return written.error(
         f"{written.place}: {shown(masked(text))}: no store is called {shown(text.partition(':')[0])}.", KNOWN
     )
-
-
-def _server(written: StoreText, text: str) -> str:
-    """Return the normal form of a server's address."""
-    scheme, _, rest = text.partition(":")
-    scheme = SERVERS[scheme.lower()]
-    if not rest.startswith("//"):
-        raise written.error(f"{written.place}: {shown(masked(text))} is not the address of a store.", KNOWN)
-    address, question, query = rest.partition("?")
-    database = address[2:].partition("/")[2]
-    if scheme == "postgresql" and (not database or "/" in database):
-        raise written.error(
-            f"{written.place}: {shown(masked(text))} names no database.",
-            "Write postgresql://USER@HOST/DATABASE: which ledger is meant must not hang on who asks.",
-        )
-    if scheme != "postgresql" and database.strip("0123456789"):
-        raise written.error(
-            f"{written.place}: {shown(masked(text))}: a database of Redis has a number, not a name.",
-            f"Write {scheme}://HOST:PORT/0.",
-        )
-    name = _NAME_OPTION[scheme]
-    said = [option.partition("=")[2] for option in query.split("&") if option.partition("=")[0] == name]
-    for namespace in said:
-        if len(said) > 1 or not _is_namespace(namespace):
-            raise written.error(
-                f"{written.place}: {name}={shown(namespace)} cannot be used.",
-                f"One name of at most {LONGEST_NAMESPACE} lower-case letters, digits and _, that begins with a letter.",
-            )
-    return f"{scheme}:{address}{question}{query}"
-
-
-_NAME_OPTION = {"postgresql": "schema", "redis": "namespace", "rediss": "namespace"}
-
-
-def _is_namespace(text: str) -> bool:
-    plain = text.isascii() and text[:1].isalpha() and text.replace("_", "a").isalnum() and text == text.lower()
-    return plain and len(text) <= LONGEST_NAMESPACE and not text.startswith("pg_")
 
 
 def _absolute(written: StoreText, path: str, environ: Mapping[str, str]) -> str:
