@@ -211,6 +211,40 @@ def named(variable: str) -> Iterator[OtherServer] | None:
     return iter([OtherServer(address)]) if address else None
 
 
+class PgBouncer(Server):
+    """A pooler in transaction mode: each transaction may get another session of the few it has."""
+
+    def __init__(self, folder: Path, server: PostgresServer, *, sessions: int = 2) -> None:
+        super().__init__(folder)
+        if shutil.which("pgbouncer") is None:
+            missing("pgbouncer")
+        self.server = server
+        settings = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": self.port,
+            "auth_type": "any",
+            "pool_mode": "transaction",
+            "default_pool_size": sessions,
+            "max_client_conn": 200,
+            "unix_socket_dir": "",
+        }
+        target = f"host=127.0.0.1 port={server.port} dbname=postgres user={server.user}"
+        lines = ["[databases]", f"postgres = {target}", "[pgbouncer]"]
+        self.config = folder / "pgbouncer.ini"
+        self.config.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in settings.items())]) + "\n")
+        self.config.chmod(0o644)
+
+    def command(self) -> list[str]:
+        return [str(shutil.which("pgbouncer")), str(self.config)]
+
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1):
+                return True
+        except OSError:
+            return False
+
+
 def started(make: Callable[[], Server]) -> Iterator[Server]:
     """Start a server for as long as it is needed."""
     server = make()
