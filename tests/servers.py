@@ -87,7 +87,7 @@ class Server(Places):
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it answers. In the main thread: it dies with the thread that starts it."""
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
                 self.command(),
