@@ -13,7 +13,7 @@ from ranonce.failpoints import failpoint
 from ranonce.ledger import outcome_text
 from ranonce.receipts import Receipt
 from ranonce.record import Record
-from ranonce.storeurl import masked, sqlite_path
+from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
@@ -70,15 +70,17 @@ class Terms(Record):
     raw_exit: bool = False
 
     def environment(self, claim: Claim) -> dict[str, str]:
-        """Return the environment of a command that works for a claim. Raises what the ledger raises."""
+        """Return the environment of a command that works for a claim. Raises what the ledger raises.
+
+        The store's address is in it with its password, if it has one: that came from this environment, so the command
+        has it anyway, and `ranonce stop`, `note` and the like need it there.
+        """
         environment = dict(os.environ)
-        for name in ("RANONCE_STORE", "RANONCE_RESEND"):  # of another run that this one was started by
-            environment.pop(name, None)
+        environment.pop("RANONCE_RESEND", None)  # of another run that this one was started by
         if claim.generation > 1 and self.ledger.resends(claim):
             environment["RANONCE_RESEND"] = "1"
-        if masked(self.store_url) == self.store_url:  # a password is not handed on to the work
-            environment["RANONCE_STORE"] = self.store_url
         environment.update(
+            RANONCE_STORE=self.store_url,
             RANONCE_LEDGER=self.ledger.store.identity().ledger,
             RANONCE_JOB=claim.key.job,
             RANONCE_WINDOW=claim.key.window,

@@ -233,16 +233,18 @@ with Signals() as signals:
 """
 
 
-def test_a_password_in_the_address_of_the_store_is_not_handed_on(world):
-    def handed_on(url):
-        env = {**world.env, "RANONCE_STORE": url}
+def test_the_store_is_handed_on_whole_since_its_password_came_from_the_environment(world):
+    def handed_on(url, **environ):
+        env = {**world.env, **environ}
         words = [RANONCE[0], "-c", IN_A_LEDGER_AT, url]
         ran = subprocess.run(words, env=env, capture_output=True, text=True, timeout=30)
         assert "RANONCE_JOB=job\n" in ran.stdout, ran.stderr
-        return [line for line in ran.stdout.splitlines() if line.startswith("RANONCE_STORE=") or "secret" in line]
+        return [line for line in ran.stdout.splitlines() if line.startswith("RANONCE_STORE=")]
 
-    assert handed_on("postgresql://me:secret@db/ledger") == []
-    assert handed_on("postgresql://me@db/ledger") == ["RANONCE_STORE=postgresql://me@db/ledger"]
+    url = "postgresql://me:secret@db/ledger"
+    assert handed_on(url, RANONCE_STORE=url) == [f"RANONCE_STORE={url}"]
+    assert handed_on(url, DB_PASSWORD="secret") == [f"RANONCE_STORE={url}"]
+    assert handed_on(url, RANONCE_STORE="sqlite:////of/another") == [f"RANONCE_STORE={url}"]
 
 
 # --- input ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from collections import Counter
 
 import pytest
 
-from ranonce.storeurl import masked
 from tests.conftest import EFFECT, NOON, TODAY, lives, wait_until
 
 
@@ -230,7 +229,7 @@ def test_a_command_learns_which_run_it_is(world):
         "RANONCE_TRIGGER": "api",
         "RANONCE_VERSION": "v7",
         "RANONCE_LEDGER": world.ledger,
-        **({"RANONCE_STORE": world.url} if masked(world.url) == world.url else {}),
+        "RANONCE_STORE": world.url,
     }
     assert ran.receipt["trigger"] == "api"
 
