@@ -54,7 +54,9 @@ SELECT {schema}.gate_values(g) FROM {schema}.gates AS g ORDER BY name;
 
 -- name: leases
 -- The claims held on any of the job's runs.
-SELECT {schema}.lease_values(l) FROM {schema}.leases AS l WHERE job = $1;
+SELECT {schema}.lease_values(l) FROM {schema}.leases AS l WHERE job = $1 AND EXISTS (
+    SELECT 1 FROM {schema}.runs AS r WHERE r.job = l.job AND r.window_start = l.window_start
+      AND r."window" = l."window" AND r.input = l.input AND r.status = 'running');
 
 -- name: runs
 -- The runs whose window starts in a span.

@@ -47,6 +47,7 @@ $$;
 -- All that a decision about one run depends on, of one moment; the clock is read last. The versions of the schedule
 -- only come if there are not as many as the program knows: they are never rewritten. The events are asked as well
 -- whether the run ever began, and which generation of it was done last: its row says the same, unless it is damaged.
+-- A claim whose run has ended is none: see `forget_ended_claims`.
 CREATE OR REPLACE FUNCTION {schema}.read_run(
     p_job text, p_start bigint, p_window text, p_input text, p_known integer
 ) RETURNS json LANGUAGE plpgsql STABLE AS $$
@@ -54,7 +55,9 @@ BEGIN
     RETURN (SELECT json_build_array(
         known.version,
         CASE WHEN r.job IS NOT NULL THEN {schema}.run_values(r) END,
-        (SELECT json_agg({schema}.lease_values(l)) FROM {schema}.leases AS l WHERE l.job = p_job),
+        (SELECT json_agg({schema}.lease_values(l)) FROM {schema}.leases AS l WHERE l.job = p_job AND EXISTS (
+            SELECT 1 FROM {schema}.runs AS of WHERE of.job = l.job AND of.window_start = l.window_start
+              AND of."window" = l."window" AND of.input = l.input AND of.status = 'running')),
         (SELECT json_agg({schema}.gate_values(g) ORDER BY g.name) FROM {schema}.gates AS g),
         CASE WHEN known.schedules IS DISTINCT FROM p_known THEN (
             SELECT json_agg({schema}.schedule_values(s) ORDER BY s.number)
@@ -101,6 +104,19 @@ BEGIN
         owner = excluded.owner, attempt = excluded.attempt, domain = excluded.domain, expires = excluded.expires,
         seconds = excluded.seconds, process = excluded.process, seen_domain = excluded.seen_domain,
         seen_at = excluded.seen_at, seen_wall = excluded.seen_wall;
+END $$;
+
+-- Remove claims on a job's runs that have ended, if nobody is about to claim any. Where a run is finished in somebody
+-- else's transaction its claim is left, so that it can be renewed until that is committed, however long it takes.
+CREATE OR REPLACE FUNCTION {schema}.forget_ended_claims(p_job text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM {schema}.jobs WHERE job = p_job FOR NO KEY UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        DELETE FROM {schema}.leases AS l WHERE l.job = p_job AND NOT EXISTS (
+            SELECT 1 FROM {schema}.runs AS of WHERE of.job = l.job AND of.window_start = l.window_start
+              AND of."window" = l."window" AND of.input = l.input AND of.status = 'running');
+    END IF;
 END $$;
 
 -- Write a run's new state. One that says nothing else began at p_now.
