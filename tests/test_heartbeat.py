@@ -16,10 +16,12 @@ class Told:
 
     def __init__(self) -> None:
         self.why: list[str] = []
+        self.end_by: float | None = None
         self.event = threading.Event()
 
-    def __call__(self, why: str) -> None:
+    def __call__(self, why: str, end_by: float | None) -> None:
         self.why.append(why)
+        self.end_by = end_by
         self.event.set()
 
 
@@ -77,7 +79,18 @@ def test_without_an_answer_the_child_is_stopped_before_the_lease_ends():
     assert told.event.wait(10)
     beat.end()
     assert told.why == ["fenced"]
-    assert now[0] < 0.3
+    assert now[0] < told.end_by < 0.3
+
+
+def test_one_that_wakes_long_after_its_lease_has_no_grace_left():
+    told, now = Told(), [1000.0]
+    beat = heartbeat(lambda: threading.Event().wait(1) and None, told, lease=300, clock=lambda: now[0])
+    now[0] += 3600  # the machine was suspended
+    beat.start()
+    assert told.event.wait(10)
+    beat.end()
+    assert told.why == ["fenced"]
+    assert told.end_by == 1000.0 + 300 - 5
 
 
 def test_a_renewal_that_hangs_does_not_keep_the_fence_from_closing():
@@ -90,7 +103,7 @@ def test_a_renewal_that_hangs_does_not_keep_the_fence_from_closing():
     assert told.why == ["fenced"]
 
 
-def test_where_the_lock_proves_life_a_failed_renewal_stops_nothing():
+def test_where_a_sign_proves_life_a_failed_renewal_stops_nothing():
     told, tries = Told(), threading.Semaphore(0)
 
     def renew() -> None:

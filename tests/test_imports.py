@@ -22,6 +22,7 @@ PLAIN = {
     "ranonce.attempt",
     "ranonce.calendars",
     "ranonce.catchup",
+    "ranonce.claimant",
     "ranonce.cli",
     "ranonce.cli.invoking",
     "ranonce.cli.joboptions",
@@ -45,7 +46,9 @@ PLAIN = {
     "ranonce.receipts",
     "ranonce.record",
     "ranonce.settings",
+    "ranonce.sight",
     "ranonce.signals",
+    "ranonce.signs",
     "ranonce.spawn",
     "ranonce.stores",
     "ranonce.stores.base",
@@ -66,7 +69,14 @@ CONFIGURED = {"ranonce.configread", "ranonce.tomlplain", "ranonce.trust"}
 ZONED = {"ranonce.cron", "ranonce.dialects", "ranonce.zones"}
 
 #: What only a window that is to be worked on needs.
-WORKING = {"ranonce.attempt", "ranonce.heartbeat", "ranonce.output", "ranonce.process", "ranonce.spawn"}
+WORKING = {
+    "ranonce.attempt",
+    "ranonce.heartbeat",
+    "ranonce.output",
+    "ranonce.process",
+    "ranonce.signs",
+    "ranonce.spawn",
+}
 
 ENTRY = "from ranonce.cli import entry; entry()"
 

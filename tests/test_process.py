@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ranonce.liveness import boot_clock
 from ranonce.process import Ending, Leftover, SpawnFailed, run_child
 from ranonce.signals import Signals, die_by
 from tests.conftest import lives, wait_until
@@ -532,6 +533,31 @@ def test_an_interrupted_child_that_does_not_listen_is_killed_and_a_paused_one_is
     assert isinstance(ending, Ending)
     assert (ending.signal, ending.interrupted, ending.killed) == (signal.SIGKILL, "fenced", True)
     assert not effect.exists()
+
+
+def test_an_interrupt_with_an_end_gives_no_more_grace_than_that(tmp_path):
+    """Also where the child was being stopped already, and had longer."""
+    for first in (None, signal.SIGTERM):
+        with Signals() as signals:
+
+            def interrupted(pid: int, number: int | None = first, signals: Signals = signals) -> None:
+                wait_until((tmp_path / "ready").exists)
+                if number is not None:
+                    os.kill(os.getpid(), number)
+                signals.interrupt("fenced", boot_clock() + 0.2)
+
+            began = time.monotonic()
+            ending = run_child(
+                ["/bin/sh", "-c", f"{IGNORE_STOPS}{ready(tmp_path)} while :; do sleep 0.05; done"],
+                env=dict(os.environ),
+                signals=signals,
+                grace=60,
+                on_started=lambda pid, begin=interrupted: threading.Thread(target=begin, args=(pid,)).start(),
+            )
+        assert isinstance(ending, Ending)
+        assert (ending.signal, ending.interrupted, ending.killed) == (signal.SIGKILL, "fenced", True)
+        assert time.monotonic() - began < 20
+        (tmp_path / "ready").unlink()
 
 
 def test_the_time_limit_ends_the_whole_group():

@@ -28,6 +28,7 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 RANONCE = (sys.executable, "-m", "ranonce")
+ELSEWHERE = Path(__file__).parent / "elsewhere"  # what makes a command's host another one
 NOON = "2026-11-09T12:00:00Z"  # of the window 2026-11-09, unless a test says otherwise
 
 #: The effect that must happen once: one line in a file, saying which attempt of which window made it.
@@ -258,7 +259,12 @@ class World(Asked):
         return sorted((self.folder / "attempts").glob("*"))
 
     def another_host(self) -> dict[str, str]:
-        """Return an environment that shares the store with this host, and nothing else."""
+        """Return an environment that shares the store with this host, and nothing else: nobody is seen from there."""
+        path = [str(ELSEWHERE), *filter(None, [self.env.get("PYTHONPATH")])]
+        return {**self.another_state_folder(), "PYTHONPATH": os.pathsep.join(path)}
+
+    def another_state_folder(self) -> dict[str, str]:
+        """Return an environment with a state folder of its own, on this host."""
         state = self.root / "state of another host"
         (state / "ranonce" / self.ledger).mkdir(parents=True, exist_ok=True)
         return {"XDG_STATE_HOME": str(state)}

@@ -69,7 +69,6 @@ class Attempt:
             self._renew,
             terms.signals.interrupt,
             grace=self.spec.grace_kill,
-            store_url=terms.store_url,
             leave=self._close_renewing,
         )
         self._renewing: list[OpenLedger] = []

@@ -2,8 +2,8 @@
 
 An attempt that cannot renew must end before another may begin (*self-fencing*). It counts from the moment before the
 last confirmed renewal was sent, by a clock that goes on while the machine sleeps, and leaves room for the child to
-end. Where this attempt's lock proves on the same disk that it lives (SQLite), a renewal that fails stops nothing: only
-the answer `lost` does.
+end. Where everybody who may claim sees that this attempt lives (`signs`), a renewal that fails stops nothing: only the
+answer `lost` does.
 """
 
 from __future__ import annotations
@@ -32,21 +32,27 @@ def beat_interval(lease_seconds: float) -> float:
 
 def stop_margin(lease_seconds: float, grace_seconds: float) -> float:
     """Return how long before the end of the lease the child must be told to stop."""
-    return min(grace_seconds, lease_seconds / 3) + min(5.0, lease_seconds / 6)
+    return min(grace_seconds, lease_seconds / 3) + kill_margin(lease_seconds)
+
+
+def kill_margin(lease_seconds: float) -> float:
+    """Return how long before the end of the lease a child that was told to stop, and did not, must be killed."""
+    return min(5.0, lease_seconds / 6)
 
 
 class Heartbeat:
     """Renews one claim in a thread of its own.
 
     `renew` asks the store (None: renewed; a refusal: lost; RanonceError: no answer). `stop` is told "lost" or "fenced",
-    once, from another thread. `fence` is False where the lock file already proves that the attempt lives. `leave` is
-    called last of all, in the thread that has renewed: what it has opened for itself is closed there.
+    once, from another thread; when fenced also by which instant of the boot clock the work must have ended. `fence` is
+    False where everybody who may claim sees that the attempt lives. `leave` is called last of all, in the thread that
+    has renewed: what it has opened for itself is closed there.
     """
 
     def __init__(
         self,
         renew: Callable[[], Refusal | None],
-        stop: Callable[[str], None],
+        stop: Callable[[str, float | None], None],
         *,
         lease_seconds: float,
         grace_seconds: float,
@@ -115,13 +121,14 @@ class Heartbeat:
 
     def _watch(self) -> None:
         while True:
-            left = self._confirmed + self._lease - self._margin - self._clock()
+            over = self._confirmed + self._lease
+            left = over - self._margin - self._clock()
             if left <= 0:
-                self._tell("fenced")
+                self._tell("fenced", over - kill_margin(self._lease))
                 return
             if self._sleep(min(left, FENCE_LOOK_SECONDS)):
                 return
 
-    def _tell(self, why: str) -> None:
+    def _tell(self, why: str, end_by: float | None = None) -> None:
         if self._told.acquire(blocking=False) and self._over.locked():
-            self._stop(why)
+            self._stop(why, end_by)

@@ -170,11 +170,11 @@ class AttemptFile:
         path = _path(folder, owner)
         try:
             _private_folder(os.path.dirname(path))
-            attempt = cls(path, _above_stdio(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)))
+            attempt = cls(path, above_stdio(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)))
         except OSError as error:
             raise _no_attempt_file(path, error) from error
         try:
-            attempt.fd = _above_stdio(os.open(path, os.O_RDONLY | os.O_NOFOLLOW))
+            attempt.fd = above_stdio(os.open(path, os.O_RDONLY | os.O_NOFOLLOW))
             _lock(attempt.fd)
             _reserve(attempt._writing)
             me = os.getpid()
@@ -285,7 +285,7 @@ def unrecorded(folder: str) -> list[tuple[str, str]]:
         return []  # no attempt was ever made here, or not by a user we may look at
     outcomes = []
     for owner in names:
-        if not _is_owner(owner):
+        if not is_owner(owner):
             continue
         path = _path(folder, owner)
         found = _open_attempt(path)
@@ -309,7 +309,7 @@ def abandoned(folder: str, before: float) -> list[str]:
         return []
     found = []
     for owner in names:
-        if not _is_owner(owner):
+        if not is_owner(owner):
             continue
         path = _path(folder, owner)
         written = _modified(path)
@@ -442,12 +442,13 @@ def _group(group: int) -> list[Process]:
 # ---------------------------------------------------------------------------------------------- files
 
 
-def _is_owner(owner: str) -> bool:
+def is_owner(owner: str) -> bool:
+    """Whether this is the id of an attempt of ours; other ledgers, that may have been imported, have other names."""
     return len(owner) == 32 and not owner.strip("0123456789abcdef")
 
 
 def _path(folder: str, owner: str) -> str:
-    if not _is_owner(owner):
+    if not is_owner(owner):
         raise UsageError(f"{owner!r} is not an owner id.", "An owner id is 32 lowercase hexadecimal digits.")
     return os.path.join(folder, "attempts", owner)
 
@@ -476,7 +477,7 @@ def _private_folder(folder: str) -> None:
             raise PermissionError(errno.EPERM, "others can write in its folder", folder) from None
 
 
-def _above_stdio(fd: int) -> int:
+def above_stdio(fd: int) -> int:
     """Move a descriptor away from 0, 1 and 2, which it gets where the caller closed them: output would go into it."""
     if fd > 2:
         return fd

@@ -1,8 +1,8 @@
 """Run one command in a process group of its own, and see it to its end.
 
 TERM, INT, HUP and QUIT go to the whole group, and after the grace KILL; the end of the time limit and an interrupt from
-the heartbeat send TERM, then KILL. USR1 and USR2 are passed on. What is left of the group after the child's own end is
-still work; what has left the group is not.
+the heartbeat send TERM, then KILL, for which an interrupt may name an earlier instant. USR1 and USR2 are passed on.
+What is left of the group after the child's own end is still work; what has left the group is not.
 
 Signals are acted upon in one place, the supervising loop. All deadlines are by the boot clock: time in suspend counts.
 """
@@ -224,6 +224,8 @@ class _Child:
         if self._signals.interrupted and not self._interrupted:
             self._interrupted = self._signals.interrupted
             self._stop(signal.SIGTERM)
+            if self._kill_at is not None and self._signals.end_by is not None:
+                self._kill_at = min(self._kill_at, self._signals.end_by)
         if self._limit_at is not None and now >= self._limit_at and self._kill_at is None:
             self._timed_out = True
             self._stop(signal.SIGTERM)

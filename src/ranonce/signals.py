@@ -35,6 +35,7 @@ class Signals:
     def __init__(self) -> None:
         self.first: int | None = None  # the first of TERM INT HUP QUIT that came
         self.interrupted: str | None = None  # why this attempt's children must be stopped
+        self.end_by: float | None = None  # and by when they must have ended
         self.handled: tuple[int, ...] = ()  # those that are noted and passed on
         self._received: list[int] = []
         self._before: dict[int, Any] = {}
@@ -70,14 +71,19 @@ class Signals:
             os.close(self._write_end)
             self._write_end = -1
 
-    def interrupt(self, why: str) -> None:
-        """Demand, from any thread, that the child be stopped and no other started: its claim is `lost` or `fenced`."""
-        self.interrupted = self.interrupted or why
+    def interrupt(self, why: str, end_by: float | None = None) -> None:
+        """Demand, from any thread, that the child be stopped and no other started: its claim is `lost` or `fenced`.
+
+        `end_by` is the instant of the boot clock by which it must have ended, whatever grace it has.
+        """
+        if self.interrupted is None:
+            self.end_by = end_by
+            self.interrupted = why
         self.wake()
 
     def new_attempt(self) -> None:
         """Forget an interrupt: it was meant for an attempt that is over."""
-        self.interrupted = None
+        self.interrupted = self.end_by = None
 
     def wake(self) -> None:
         """End a wait, from any thread."""

@@ -7,6 +7,7 @@ not missing yet: in the future, or its trigger may still come) and `pruned` (it 
 
 from __future__ import annotations
 
+from ranonce.claimant import shown
 from ranonce.lifecycle import DONE, FAILED, RUNNING, STOPPED, UNKNOWN, lease_ends
 from ranonce.record import Record
 from ranonce.timefmt import format_duration, format_instant
@@ -41,10 +42,13 @@ def holder(lease: Lease | None, clock: Clock, sighting: Sighting = UNKNOWN) -> H
 
     A lease that was written under another boot of the host is over: its holder ended with that boot.
     """
-    process = lease.process if lease else ""
+    process = shown(lease.process) if lease else ""
     if sighting.state == "alive":
-        works = f"process {sighting.pid} ({sighting.name}) works"
         in_time = lease is None or lease_ends(lease, clock.domain, clock.now, clock.wall) > clock.now
+        if sighting.pid is None:  # by its sign: whoever keeps the claim lives, wherever that is
+            late = "" if in_time else ", and cannot renew its lease: is it paused, the ledger locked, the disk full?"
+            return Holder(True, f"{sighting.name or 'its process'} works{late}", process=process)
+        works = f"process {sighting.pid} ({sighting.name}) works"
         if in_time and not sighting.orphan:
             return Holder(True, works, process=process)
         alone = "its ranonce is dead" if sighting.orphan else "its lease is over"

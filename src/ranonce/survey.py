@@ -8,29 +8,27 @@ from __future__ import annotations
 
 from ranonce.calendars import NEVER
 from ranonce.doubles import ENDED, REPEATED
-from ranonce.errors import UsageError
 from ranonce.expectation import Expectation, schedule_of
-from ranonce.ledger import outcome_of, sighting_of
+from ranonce.ledger import outcome_of
 from ranonce.lifecycle import (
     RUNNING,
-    UNKNOWN,
     Ask,
     Policy,
     RunKey,
     ScheduleVersion,
-    Sighting,
     claim,
     present_schedules,
 )
 from ranonce.liveness import this_host, unrecorded
 from ranonce.probe import Claimed, Job, Moment
 from ranonce.record import Record
+from ranonce.sight import sighting_of
 from ranonce.windows import Schedule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ranonce.jobspec import JobSpec
-    from ranonce.lifecycle import Decision, Event, Run
+    from ranonce.lifecycle import Decision, Event, Lease, Run, Sighting
     from ranonce.stores.base import Job as Recorded
     from ranonce.stores.base import Outline, Store
     from ranonce.windows import Window
@@ -162,10 +160,11 @@ class Survey:
             spec.max_attempts, spec.retry_delay, spec.early, spec.max_late, spec.overlap, spec.on_crash, spec.uses
         )
         ask = Ask(key, window, version.number, "?", spec.lease, self.moment.now, served_in.start, trigger, policy)
-        owners = {held.lease.owner for held in snap.rivals}
+        leases = {held.lease.owner: held.lease for held in snap.rivals}
+        sightings = {owner: self.sighting(owner, lease) for owner, lease in leases.items()}
         if snap.run is not None and snap.run.status == RUNNING:
-            owners.add(snap.run.owner)
-        return claim(snap, ask, {owner: self.sighting(owner) for owner in owners})
+            sightings[snap.run.owner] = self.sighting(snap.run.owner, snap.lease)
+        return claim(snap, ask, sightings)
 
     # --- claims ---
 
@@ -173,8 +172,11 @@ class Survey:
         """Return what is known of the holder of one run."""
         for held in self.store.leases(run.key.job):
             if held.key == run.key and held.window_start == run.window_start:
-                return Claimed(run, held.lease, self.sighting(run.owner), self._ended_as(run.owner))
-        return Claimed(run, None, self.sighting(run.owner), self._ended_as(run.owner))
+                return self._claimed(run, held.lease)
+        return self._claimed(run, None)
+
+    def _claimed(self, run: Run, lease: Lease | None) -> Claimed:
+        return Claimed(run, lease, self.sighting(run.owner, lease), self._ended_as(run.owner))
 
     def _claims(self, name: str, runs: list[Run], since: int) -> list[Claimed]:
         """Return the running runs of the span, and older or later ones that a lease speaks of."""
@@ -185,19 +187,12 @@ class Survey:
                 for run in self.store.runs(name, start, start + 1):
                     if run.key == key and run.status == RUNNING and start < self.future:
                         running[key, start] = run
-        return [
-            Claimed(run, leases.get(place), self.sighting(run.owner), self._ended_as(run.owner))
-            for place, run in running.items()
-        ]
+        return [self._claimed(run, leases.get(place)) for place, run in running.items()]
 
-    def sighting(self, owner: str) -> Sighting:
-        """Return what this host can prove about the process behind a claim."""
-        if self.folder is None:
-            return UNKNOWN
-        try:
-            return sighting_of(self.folder, owner, self._host)
-        except UsageError:
-            return UNKNOWN  # an owner id that no attempt of ours can have
+    def sighting(self, owner: str, lease: Lease | None) -> Sighting:
+        """Return what can be proved here of the attempt behind a claim."""
+        process = lease.process if lease else ""
+        return sighting_of(owner, process, folder=self.folder, beside=self.store.beside, here=self._host)
 
     def _ended_as(self, owner: str) -> str | None:
         """Return the outcome that this host keeps for an attempt because it could not be recorded."""

@@ -11,9 +11,9 @@ import os
 from ranonce.errors import EX_CLAIM_LOST, EX_NOT_RECORDED, EXIT_STATUSES, OutcomeNotRecorded
 from ranonce.failpoints import failpoint
 from ranonce.ledger import outcome_text
+from ranonce.liveness import AttemptFile
 from ranonce.receipts import Receipt
 from ranonce.record import Record
-from ranonce.storeurl import sqlite_path
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ranonce.jobspec import JobSpec
     from ranonce.ledger import OpenLedger
     from ranonce.lifecycle import Claim, Refusal, RunKey, Verdict
-    from ranonce.liveness import AttemptFile
     from ranonce.signals import Signals
+    from ranonce.signs import Sign
     from ranonce.windows import Window
 
 #: Renewals through SQLite wait no longer than this for the file, so that one slow moment is not the last one.
@@ -136,21 +136,70 @@ class Terms(Record):
         return self.outcome(order, claim, verdict, EX_NOT_RECORDED).replace(reason=error.code, sentence=str(error))
 
 
+class Locks:
+    """What shows that an attempt works: its file to this host, its sign to all who may claim in a local ledger."""
+
+    def __init__(self, ledger: OpenLedger, owner: str) -> None:
+        self.file: AttemptFile | None = None
+        self.sign: Sign | None = None
+        self._ledger = ledger
+        self._owner = owner
+        self._taken = False
+
+    def take(self) -> None:
+        """Take them, once. Before the claim is committed, so that a crash right after it can be proved."""
+        if self._taken:
+            return
+        ledger, self._taken = self._ledger, True
+        if ledger.folder is not None:
+            self.file = AttemptFile.create(ledger.folder, self._owner, ledger.host)
+        if ledger.store.beside is not None:
+            from ranonce.signs import Sign
+
+            self.sign = Sign.show(ledger.store.beside, self._owner)
+        failpoint("run:lock-taken")
+
+    def give_back(self) -> None:
+        """Let go, and leave nothing behind: the ledger has the attempt's story, or there is none."""
+        self._end_sign()
+        if self.file is not None:
+            self.file.remove()
+
+    def leave(self) -> None:
+        """Let go of an attempt that has no end: this process works on it no more, though it lives on."""
+        self._end_sign()
+        if self.file is not None:
+            self.file.leave()
+
+    def release(self) -> None:
+        """Let go of an attempt whose outcome waits in its file."""
+        self._end_sign()
+        if self.file is not None:
+            self.file.release()
+
+    def _end_sign(self) -> None:
+        if self.sign is not None:
+            self.sign.end()
+
+
 class Won(Record):
-    """A claim that was won, the locked file that shows on this host that its attempt works, and the boot-clock instant
-    before the claim was sent."""
+    """A claim that was won, what shows that its attempt works, and the boot-clock instant before the claim was sent."""
 
     claim: Claim
-    file: AttemptFile | None
+    locks: Locks
     at: float
+
+    @property
+    def file(self) -> AttemptFile | None:
+        """The attempt's file, where this host has a place for it."""
+        return self.locks.file
 
     def heartbeat(
         self,
         renew: Callable[[], Refusal | None],
-        stop: Callable[[str], None],
+        stop: Callable[[str, float | None], None],
         *,
         grace: float,
-        store_url: str,
         leave: Callable[[], None] = lambda: None,
     ) -> Heartbeat:
         """Return what keeps the claim; it has yet to be started."""
@@ -161,8 +210,7 @@ class Won(Record):
             stop,
             lease_seconds=self.claim.lease_seconds,
             grace_seconds=grace,
-            # The lock of a local ledger proves to everybody who could claim that this attempt lives.
-            fence=self.file is None or sqlite_path(store_url) is None,
+            fence=self.locks.sign is None,
             claimed_at=self.at,
             leave=leave,
         )
@@ -176,11 +224,10 @@ class Won(Record):
         try:
             refusal = ledger.finish_or_keep(self.claim, verdict, self._keep if self.file else None)
         except OutcomeNotRecorded:
-            if self.file is not None:
-                self.file.release()
+            self.locks.release()
             raise
         failpoint("finish:committed")
-        self.give_back()
+        self.locks.give_back()
         failpoint("finish:file-removed")
         return refusal
 
@@ -192,13 +239,8 @@ class Won(Record):
             self._keep(outcome_text(self.claim, verdict), True)
         except OSError:
             return False
-        self.file.release()
+        self.locks.release()
         return True
-
-    def give_back(self) -> None:
-        """Let go of the attempt's lock: the ledger has its story."""
-        if self.file is not None:
-            self.file.remove()
 
     def _keep(self, text: str, sync: bool) -> None:
         assert self.file is not None

@@ -19,8 +19,9 @@ from ranonce.errors import (
 )
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Ask, Policy, Refusal
-from ranonce.liveness import AttemptFile, boot_clock
-from ranonce.terms import Order, Result, Terms, Won
+from ranonce.liveness import boot_clock
+from ranonce.sight import ourselves
+from ranonce.terms import Locks, Order, Result, Terms, Won
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,28 +62,19 @@ def work(terms: Terms, order: Order) -> Result:
 
 def take(ledger: OpenLedger, ask: Ask) -> Won | Refusal:
     """Claim a run under the lock of a new attempt, or learn why not. Raises what `OpenLedger.claim` raises."""
-    attempt: list[AttemptFile] = []
-
-    def lock() -> None:
-        if ledger.folder is not None and not attempt:
-            attempt.append(AttemptFile.create(ledger.folder, ask.owner, ledger.host))
-            failpoint("run:lock-taken")
-
+    locks = Locks(ledger, ask.owner)
     claimed_at = boot_clock()
     try:
-        answer = ledger.claim(ask, before_start=lock)
+        answer = ledger.claim(ask, before_start=locks.take)
         if not isinstance(answer, Refusal):
-            return Won(answer, attempt[0] if attempt else None, claimed_at)
+            return Won(answer, locks, claimed_at)
     except RanonceError:
-        if attempt:
-            attempt[0].remove()
+        locks.give_back()
         raise
     except BaseException:  # Ctrl-C in a program of the caller's: it may be committed, and nobody will work on it
-        if attempt:
-            attempt[0].leave()
+        locks.leave()
         raise
-    if attempt:
-        attempt[0].remove()
+    locks.give_back()
     return answer
 
 
@@ -103,7 +95,7 @@ def ask_of(terms: Terms, order: Order) -> Ask:
         ),
         version=terms.version,
         fingerprint=terms.fingerprint,
-        process=f"{ledger.host.host} pid {os.getpid()}",
+        process=ourselves(ledger.host, ledger.folder),
         host=ledger.host.host,
         data={"chosen_by": order.chosen_by, **({"warnings": ledger.warnings} if ledger.warnings else {})},
         rerun_reason=order.rerun_reason,

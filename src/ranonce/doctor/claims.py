@@ -7,10 +7,11 @@ import time
 from collections import Counter
 
 from ranonce.doctor.finding import Check, few
-from ranonce.ledger import outcome_of, sighting_of
+from ranonce.ledger import outcome_of
 from ranonce.lifecycle import RUNNING, Sighting
-from ranonce.liveness import this_host, unrecorded
+from ranonce.liveness import is_owner, this_host, unrecorded
 from ranonce.names import plain, shown_path
+from ranonce.sight import sighting_of
 from ranonce.standing import holder
 from ranonce.timefmt import format_instant
 
@@ -45,7 +46,7 @@ def claims(store: Store, jobs: list[Job], folder: str | None) -> Iterator[Findin
                 seen = f"{claim.key} has a claim, and its run is {run.status if run else 'not recorded'}"
                 found.append(check.of(job.name).problem(seen, "ranonce doctor --deep: the file was changed by hand"))
             continue
-        behind = holder(claim.lease, store.clock(), _sighting(folder, claim.lease.owner))
+        behind = holder(claim.lease, store.clock(), _sighting(store, folder, claim.lease.owner, claim.lease.process))
         step = f"ranonce run {job.name} --window {claim.key.window}"
         if not behind.alive and _ended(folder, claim.lease.owner) is None:
             began = format_instant(run.started_at)
@@ -65,14 +66,8 @@ def _run_of(store: Store, claim: Held) -> Run | None:
     return next((run for run in runs if run.key == claim.key), None)
 
 
-def _sighting(folder: str | None, owner: str) -> Sighting:
-    if folder is None or not _is_owner(owner):
-        return Sighting()
-    return sighting_of(folder, owner, this_host())
-
-
-def _is_owner(owner: str) -> bool:
-    return len(owner) == 32 and not owner.strip("0123456789abcdef")
+def _sighting(store: Store, folder: str | None, owner: str, process: str = "") -> Sighting:
+    return sighting_of(owner, process, folder=folder, beside=store.beside, here=this_host())
 
 
 def _ended(folder: str | None, owner: str) -> str | None:
@@ -114,8 +109,8 @@ def _without_claim(store: Store | None, folder: str, waiting: dict[str, str]) ->
     except OSError:
         return {}
     held = {claim.lease.owner for job in store.jobs() for claim in store.leases(job.name)}
-    owners = [name for name in names if _is_owner(name) and name not in held and name not in waiting]
-    return {owner: _sighting(folder, owner) for owner in owners}
+    owners = [name for name in names if is_owner(name) and name not in held and name not in waiting]
+    return {owner: _sighting(store, folder, owner) for owner in owners}
 
 
 def _left(check: Check, left: dict[str, Sighting]) -> Iterator[Finding]:

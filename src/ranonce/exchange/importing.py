@@ -13,8 +13,7 @@ from ranonce.exchange.handmade import Tally
 from ranonce.exchange.lines import Bad
 from ranonce.exchange.native import Declared, Head
 from ranonce.exchange.reading import LATE_AFTER, MAX_ATTEMPTS, Reading
-from ranonce.ledger import sighting_of
-from ranonce.lifecycle import DONE, FAILED, HELD, UNKNOWN, Gate, lease_ends
+from ranonce.lifecycle import DONE, FAILED, HELD, Gate, lease_ends
 from ranonce.merging import BUSY, KEPT, PRUNED, Told
 from ranonce.record import Record
 from ranonce.stores.base import Intake, Job, Tombstone
@@ -219,9 +218,7 @@ def _kinds(told: Told) -> Iterator[str]:
 
 def works(ledger: OpenLedger, run: Run, lease: Lease | None) -> bool:
     """Say whether somebody works on a run that is running by its record, as far as this host can tell."""
-    sighting = UNKNOWN
-    if ledger.folder is not None:
-        sighting = sighting_of(ledger.folder, run.owner, ledger.host)
+    sighting = ledger.sighting(run.owner, lease.process if lease else "")
     if sighting.state == "alive":
         return True
     if lease is None or sighting.state == "dead":

@@ -43,8 +43,8 @@ class Holder:
         self.sentence = refusal.sentence if refusal else ""
         return refusal
 
-    def stop(self, why: str) -> None:
-        """Note that the claim is lost, or could not be renewed in time."""
+    def stop(self, why: str, _: float | None = None) -> None:
+        """Note that the claim is lost, or could not be renewed in time. Nobody can kill a function."""
         if self.over:
             return
         self.sentence = self.sentence or f"the claim on {self._claim.key} could not be renewed in time"

@@ -96,9 +96,7 @@ class Run:
         self._tried: Inside | None = None  # with the connection that the job tried last, whatever became of it
         self._began = time.time()
         self._holder = Holder(connections, claim, terms.spec.overlap, on_lost)
-        self._heartbeat = won.heartbeat(
-            self._holder.renew, self._holder.stop, grace=terms.spec.grace_kill, store_url=terms.store_url
-        )
+        self._heartbeat = won.heartbeat(self._holder.renew, self._holder.stop, grace=terms.spec.grace_kill)
         self._abandoned = weakref.finalize(self, _abandon, self._pid, self._heartbeat, won)
         self._abandoned.atexit = False  # a daemon thread may be working still; the process's end says it all
         try:
@@ -257,7 +255,7 @@ class Run:
         with self._connections.lend() as ledger:
             if inside.committed(ledger, self._won.claim):
                 inside.witness(ledger)
-                self._won.give_back()
+                self._won.locks.give_back()
                 return self._over(self._terms_on(ledger), inside.judged, error=error)
         if judged.verdict.outcome == DONE:
             verdict = judged.verdict.replace(outcome=FAILED, reason=ROLLED_BACK)
@@ -366,5 +364,4 @@ def _abandon(pid: int, heartbeat: Heartbeat, won: Won) -> None:
     """A run that was dropped without an end: let the ledger see a crash, unless this is only a fork of its process."""
     if os.getpid() == pid:
         heartbeat.end()
-        if won.file is not None:
-            won.file.leave()
+        won.locks.leave()

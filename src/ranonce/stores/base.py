@@ -245,6 +245,11 @@ class TakenIn(Record):
 class Store(Protocol):
     """The port between the ledger and what keeps it."""
 
+    @property
+    def beside(self) -> str | None:
+        """Return the folder of a local ledger: everybody who may claim in it sees the locks there. None for a server's,
+        whose clients share no files."""
+
     def identity(self) -> Identity:
         """Return which ledger this is."""
 

@@ -69,6 +69,7 @@ class MemoryStore:
         wall: Callable[[], float] = time.time,
         domain: str = "memory",
     ) -> None:
+        self.beside: str | None = None
         self.now = now
         self.wall = wall
         self.domain = domain

@@ -51,6 +51,8 @@ DOMAIN = "server"
 class PostgresStore:
     """An open ledger in a schema. Not for several threads: `reopen` gives each its own."""
 
+    beside: str | None = None
+
     def __init__(self, url: str, *, wait_seconds: float = 30.0) -> None:
         self.url = url
         self.wait_seconds = wait_seconds

@@ -70,6 +70,7 @@ class SqliteStore:
 
     def __init__(self, path: str, *, wait_seconds: float = 30.0) -> None:
         self.path = path
+        self.beside: str | None = os.path.dirname(path)
         self.wait_seconds = wait_seconds
         self._file = private_file(path)
         self._line = WaitingLine(path + "-line", wait_seconds)
