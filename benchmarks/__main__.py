@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from benchmarks import claims, commands, contention, importing, passthrough, questions
+from benchmarks import claims, commands, contention, importing, passthrough, questions, servers
 from benchmarks.measure import FULL, QUICK, Benchmark, Figure, Line, Sizes
 from ranonce.filesystem import file_system_of
 
@@ -26,6 +26,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "probe": questions.probe,
     "output": passthrough.output,
     "import": importing.hand_made,
+    "postgres": servers.postgres,
+    "valkey": servers.valkey,
+    "server-process": servers.processes,
 }
 
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
+from typing import Self
 
 from benchmarks import peers
 from benchmarks.measure import A_SECOND, PERCENT_OF_A_CORE, Line, Sizes, Skipped, beside, in_turn, subfolder, within
@@ -32,7 +33,17 @@ class Work:
     def __init__(self, path: str, state: str, job: str = "job") -> None:
         if not os.path.exists(path):
             create(path, LEDGER_ID)
-        self.ledger = OpenLedger(SqliteStore(path), folder=state)
+        self._begin(OpenLedger(SqliteStore(path), folder=state), job)
+
+    @classmethod
+    def over(cls, ledger: OpenLedger, job: str = "job") -> Self:
+        """Return the same through a ledger that is open."""
+        work = cls.__new__(cls)
+        work._begin(ledger, job)
+        return work
+
+    def _begin(self, ledger: OpenLedger, job: str) -> None:
+        self.ledger = ledger
         self.job = job
         self._next = FIRST_START
         declare(self.ledger, job)
@@ -53,15 +64,19 @@ class Work:
 
     def check_again(self, checks: int) -> float:
         """Return a second's answers to a trigger for a window that is done, when no skip is to be recorded."""
-        ask = self.ask().replace(record_skip=False)
-        self.one(ask)
-        claim = self.ledger.claim
+        ask, claim = self.done_already(), self.ledger.claim
         began = time.perf_counter()
         for _ in range(checks):
             answer = claim(ask)
         rate = checks / (time.perf_counter() - began)
         assert isinstance(answer, Refusal) and answer.reason == "done", answer
         return rate
+
+    def done_already(self) -> Ask:
+        """Return the request for a window that is done."""
+        ask = self.ask().replace(record_skip=False)
+        self.one(ask)
+        return ask
 
     def ask(self) -> Ask:
         """Return the request for the next window."""

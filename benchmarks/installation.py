@@ -6,6 +6,8 @@ Nothing is downloaded: the package that runs here is copied. The scripts have th
 from __future__ import annotations
 
 import compileall
+import glob
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -35,10 +37,14 @@ print(os.wait4(pid, 0)[2].ru_maxrss * 1024)
 """
 
 
+#: What the stores on servers load.
+DRIVERS = ("psycopg", "psycopg_binary", "redis", "typing_extensions")
+
+
 class Installation:
     """A virtual environment with both programs, and a home for them."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, with_drivers: bool = False) -> None:
         self.folder = folder
         root = os.path.join(folder, "venv")
         venv.EnvBuilder(symlinks=True).create(root)
@@ -47,12 +53,25 @@ class Installation:
         self._library = sysconfig.get_path("purelib", "venv", places)
         package = os.path.dirname(os.path.abspath(ranonce.__file__))
         shutil.copytree(package, os.path.join(self._library, "ranonce"), ignore=shutil.ignore_patterns("__pycache__"))
-        least = os.path.join(os.path.dirname(os.path.abspath(benchmarks.__file__)), "least_wrapper.py")
-        shutil.copy(least, self._library)
+        here = os.path.dirname(os.path.abspath(benchmarks.__file__))
+        for least in ("least_wrapper.py", "least_server_wrapper.py"):
+            shutil.copy(os.path.join(here, least), self._library)
+        for driver in DRIVERS if with_drivers else ():
+            found = importlib.util.find_spec(driver)
+            if found is None or found.origin is None:
+                raise SystemExit(f"{driver} is not installed: make bench installs it")
+            if found.submodule_search_locations:
+                shutil.copytree(found.submodule_search_locations[0], os.path.join(self._library, driver))
+            else:
+                shutil.copy(found.origin, self._library)
+        if with_drivers:  # the libraries that a wheel brings lie beside its package
+            for libraries in glob.glob(os.path.join(sysconfig.get_path("purelib"), "psycopg*.libs")):
+                shutil.copytree(libraries, os.path.join(self._library, os.path.basename(libraries)))
         compileall.compile_dir(self._library, quiet=1)
         self.python = os.path.join(self._scripts, "python")
         self.ranonce = self._script("ranonce", "ranonce.cli", "entry")
         self.least_wrapper = self._script("least-wrapper", "least_wrapper", "main")
+        self.least_server_wrapper = self._script("least-server-wrapper", "least_server_wrapper", "main")
         self._home = subfolder(folder, "home")
 
     def _script(self, name: str, module: str, function: str) -> str:
