@@ -270,11 +270,11 @@ return answer
 
 -- name: chapter
 -- The next windows of a job, whole and of one state: runs, events, and what was kept of outputs.
--- KEYS: the ledger, order of runs, runs, starts and ends, other events, events, outputs.
--- ARGV: the ledger, its edition (or nothing), since, until, how many, then what is wanted: runs, events, outputs.
--- Answers with how far it came (nothing: to the end).
+-- KEYS: the ledger, order of runs, runs, starts and ends, other events, events, outputs, notable runs, waiting ones.
+-- ARGV: the ledger, its edition (or nothing), since, until, how many, then what is wanted: runs, events, outputs, and
+-- the indexes of runs. Answers with how far it came (nothing: to the end).
 local edition, since, till, limit = word(), word(), word(), tonumber(word())
-local runs, events, outputs = word() == '1', word() == '1', word() == '1'
+local runs, events, outputs, indexes = word() == '1', word() == '1', word() == '1', word() == '1'
 if edition ~= '' and (redis.call('HGET', KEYS[1], 'edition') or '0') ~= edition then
   return {'changed'}
 end
@@ -285,8 +285,8 @@ if events then
   keys[#keys + 1] = KEYS[5]
 end
 local bound, more = reach(keys, since, till, limit)
-if not bound then return {'chapter', ''} end
-local answer = {'chapter', more and bound or '', {}, {}, {}, {}, {}, {}}
+if not bound then bound = till end
+local answer = {'chapter', more and bound or '', {}, {}, {}, {}, {}, {}, {}, {}}
 if runs then
   answer[3] = redis.call('ZRANGEBYSCORE', KEYS[2], since, bound)
   answer[4] = values(KEYS[3], answer[3])
@@ -300,6 +300,10 @@ if events then
   for _, seq in ipairs(others) do all[#all + 1] = seq end
   answer[7] = values(KEYS[6], all)
   if outputs then answer[8] = values(KEYS[7], all) end
+end
+if indexes then
+  answer[9] = redis.call('ZRANGEBYSCORE', KEYS[8], since, bound)
+  answer[10] = redis.call('ZRANGEBYSCORE', KEYS[9], since, bound)
 end
 return answer
 
@@ -345,3 +349,30 @@ for number, value in ipairs(values(KEYS[3], names)) do
   if tonumber(schedule) >= version and (not latest or tonumber(ending) > latest) then latest = tonumber(ending) end
 end
 return {'ends', more and bound or '', latest and whole(latest)}
+
+-- name: counts
+-- How many there are of what must be as many: events, in the indexes of all jobs, and in all pages; pages, twice; jobs,
+-- twice; then the numbers of jobs that have not as many runs as places.
+-- KEYS: the ledger, events, pages, fill, jobs, versions, then of each job runs, order, starts and ends, other events.
+local indexed, filled = 0, 0
+local odd = {}
+for number = 7, #KEYS, 4 do
+  if redis.call('HLEN', KEYS[number]) ~= redis.call('ZCARD', KEYS[number + 1]) then
+    odd[#odd + 1] = (number - 7) / 4
+  end
+  indexed = indexed + redis.call('ZCARD', KEYS[number + 2]) + redis.call('ZCARD', KEYS[number + 3])
+end
+for _, count in ipairs(redis.call('HVALS', KEYS[4])) do
+  filled = filled + tonumber(count)
+end
+return {
+  'counts',
+  redis.call('HLEN', KEYS[2]),
+  indexed,
+  filled,
+  redis.call('ZCARD', KEYS[3]),
+  redis.call('HLEN', KEYS[4]),
+  redis.call('HLEN', KEYS[5]),
+  redis.call('HLEN', KEYS[6]),
+  odd,
+}

@@ -18,7 +18,6 @@ from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, ended, j
 from ranonce.stores.redis_connection import Connection
 from ranonce.stores.redis_keys import (
     DOMAIN,
-    PAGE,
     Keys,
     event_of,
     gate_of,
@@ -252,8 +251,7 @@ class RedisStore:
             (page,) = self._connection.ask(words)[0] or (None,)
             if page is None:
                 return
-            first = int(page) * PAGE
-            yield self.rows.events([b"%d" % seq for seq in range(first, first + PAGE)])[::-1]
+            yield self.rows.page(int(page))[::-1]
             until = f"({page.decode()}"
 
     def event(self, seq: int) -> Event | None:

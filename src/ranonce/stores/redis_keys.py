@@ -98,7 +98,7 @@ def instant(moment: float | None) -> str:
     return "now" if moment == MOMENT else repr(round(moment, 3))
 
 
-def after(*told: object) -> str:
+def following(*told: object) -> str:
     """Return what follows the first item of a list."""
     return f",{json.compact(list(told))[1:]}"
 
@@ -130,7 +130,7 @@ def holder(attempt: int, owner: str) -> str:
 
 def run_rest(run: Run) -> str:
     """Return a run as what follows the instant of its start. Job, window and input stand elsewhere."""
-    return after(
+    return following(
         _rounded(run.finished_at),
         run.window_end,
         run.schedule,
@@ -172,7 +172,7 @@ def plain(run: Run) -> bool:
 def lease_rest(lease: Lease) -> str:
     """Return a lease as what follows its end."""
     seen = (lease.seen_domain, lease.seen_at, lease.seen_wall)
-    return after(lease.attempt, lease.owner, lease.domain, lease.seconds, lease.process, *seen)
+    return following(lease.attempt, lease.owner, lease.domain, lease.seconds, lease.process, *seen)
 
 
 def held_of(job: str, place: bytes, value: bytes) -> Held:
@@ -186,7 +186,7 @@ def held_of(job: str, place: bytes, value: bytes) -> Held:
 
 def event_rest(event: Event) -> str:
     """Return an event as what follows its instant, without its output and its number."""
-    return after(*values.event_values(event)[1:])
+    return following(*values.event_values(event)[1:])
 
 
 def event_of(seq: int, value: bytes | None, output: bytes | None = None) -> Event:
@@ -196,7 +196,7 @@ def event_of(seq: int, value: bytes | None, output: bytes | None = None) -> Even
 
 def gate_rest(gate: Gate) -> str:
     """Return a gate as what follows its end."""
-    return after(_rounded(gate.closed_at), gate.name, gate.reason, gate.job)
+    return following(_rounded(gate.closed_at), gate.name, gate.reason, gate.job)
 
 
 def gate_of(value: bytes) -> Gate:
@@ -208,7 +208,7 @@ def gate_of(value: bytes) -> Gate:
 def schedule_rest(version: ScheduleVersion) -> str:
     """Return a version of a schedule as what follows the instant it was recorded at."""
     number, *rule, _ = version.as_dict().values()
-    return after(number, *rule)
+    return following(number, *rule)
 
 
 def schedule_of(value: bytes) -> ScheduleVersion:
@@ -219,7 +219,7 @@ def schedule_of(value: bytes) -> ScheduleVersion:
 
 def job_rest(job: Job) -> str:
     """Return a job as what follows the instant of its declaration; its name and version stand elsewhere."""
-    return after(job.late_after, job.max_attempts)
+    return following(job.late_after, job.max_attempts)
 
 
 def job_of(name: str, version: bytes, value: bytes | None) -> Job:

@@ -6,7 +6,7 @@ from itertools import chain
 
 from ranonce.errors import NotThisLedger
 from ranonce.stores.redis_connection import script
-from ranonce.stores.redis_keys import event_of, run_of
+from ranonce.stores.redis_keys import PAGE, event_of, run_of
 from ranonce.stores.statements import load
 from ranonce.stores.values import LOST, damaged
 
@@ -86,6 +86,10 @@ class Rows:
         numbers = sorted(map(int, seqs))
         found = self.values(self.keys("events"), numbers)
         return [event_of(seq, value) for seq, value in zip(numbers, found, strict=True) if value is not None]
+
+    def page(self, number: int) -> list[Event]:
+        """Return the events of one page of numbers, in order."""
+        return self.events([b"%d" % seq for seq in range(number * PAGE, (number + 1) * PAGE)])
 
     # --- scripts over whole windows ---
 
