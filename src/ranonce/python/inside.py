@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
+import time
 
 from ranonce import lifecycle
 from ranonce.errors import StoreUnavailable, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from ranonce.ledger import OpenLedger
     from ranonce.lifecycle import Claim, Event, Refusal
     from ranonce.python.verdict import Judged
     from ranonce.stores.base import Store
 
+    class CallersConnection(Protocol):
+        """What a job may finish its run with: a connection of `sqlite3` or of psycopg 3, a connection or a session of
+        SQLAlchemy over psycopg 3. None that is async."""
+
+        def commit(self) -> None:
+            """Commit the transaction."""
+
+        def rollback(self) -> None:
+            """Roll it back."""
+
+
+#: A job whose runs are all changed at once is decided on so many times.
+TRIES = 20
+FIRST_PAUSE_SECONDS = 0.01
+LONGEST_PAUSE_SECONDS = 0.5
+
 
 class Inside:
     """One outcome that became part of the transaction on a connection of the caller's."""
 
-    def __init__(self, judged: Judged, connection: sqlite3.Connection) -> None:
+    def __init__(self, judged: Judged, connection: CallersConnection) -> None:
         self.judged = judged
-        self._connection: sqlite3.Connection | None = connection
+        self._connection: CallersConnection | None = connection
         self._events: tuple[Event, ...] = ()
+        self._transaction: str | None = None  # which it was, once something is written
 
     @property
     def wrote(self) -> bool:
@@ -38,26 +56,44 @@ class Inside:
         inside = getattr(ledger.store, "inside", None)
         if inside is None:
             raise UsageError("this ledger's store takes no part in other transactions.", "Finish without connection.")
-        assert self._connection is not None
+        verdict = self.judged.verdict
         store = inside(self._connection)
         if before is not None and before._is_seen_by(store, claim):
             outcome = before.judged.verdict.outcome
-            if outcome != self.judged.verdict.outcome:
+            if outcome != verdict.outcome:
                 raise UsageError(f"{claim.key} is {outcome} in this transaction.", "Roll back to say otherwise.")
             return None
-        snap = store.read(claim.key, claim.window.start)
-        decision = lifecycle.finish(snap, claim, self.judged.verdict)
-        if decision.refusal is not None:
-            return decision.refusal
-        written = store.commit(decision, claim.key, snap.version)
-        if written is None:
-            raise StoreUnavailable(f"{claim.key} changed while it was being finished.", "Roll back, and try again.")
-        self._events = written
-        return None
+        for _ in range(TRIES):
+            snap = store.read(claim.key, claim.window.start)
+            decision = lifecycle.finish(snap, claim, verdict)
+            if decision.refusal is not None:
+                return decision.refusal
+            if not decision.writes:  # an earlier transaction was committed, whose answer was lost
+                raise UsageError(f"{claim.key} is {verdict.outcome} already.", "Roll back: its effect is there, too.")
+            written = store.commit(decision, claim.key, snap.version)
+            if written is not None:
+                self._events, self._transaction = written, store.transaction_id
+                return None
+        raise StoreUnavailable(f"{claim.key} changed while it was being finished.", "Roll back, and try again.")
 
     def committed(self, ledger: OpenLedger, claim: Claim) -> bool:
         """Say whether the ledger has it, as another connection sees it."""
         return self._is_seen_by(ledger.store, claim)
+
+    def settled(self, ledger: OpenLedger, claim: Claim) -> bool:
+        """Say the same once it is certain: a COMMIT may be on its way that nobody waits for any more.
+
+        Raises StoreUnavailable for a transaction that is still open when the wait is over.
+        """
+        is_open = getattr(ledger.store, "is_open", None)
+        give_up = time.monotonic() + ledger.wait_seconds
+        pause = FIRST_PAUSE_SECONDS
+        while is_open is not None and self._transaction is not None and is_open(self._transaction):
+            if time.monotonic() > give_up:
+                raise StoreUnavailable(f"the transaction in which {claim.key} was finished is still open.", "End it.")
+            time.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        return self.committed(ledger, claim)
 
     def _is_seen_by(self, store: Store, claim: Claim) -> bool:
         return bool(self._events) and all(
@@ -75,27 +111,9 @@ class Inside:
         except OSError as error:
             ledger.warnings.append(f"the journal {ledger.journal.path!r} could not be written: {error.strerror}")
 
-    def roll_back(self, path: str) -> None:
-        """Roll the caller's transaction back, if it is still open and on the ledger's file at `path`.
-
-        The connection is let go of. One that cannot be used here is another thread's, and left to it; if that thread
-        has ended, it ends with us.
-        """
+    def roll_back(self, ledger: OpenLedger) -> None:
+        """Roll the caller's transaction back, if it is still open, and let go of the connection."""
         connection, self._connection = self._connection, None
-        if not isinstance(connection, sqlite3.Connection):
-            return
-        try:
-            if not (connection.in_transaction and (self.wrote or self._is_on(connection, path))):
-                return
-            if getattr(connection, "autocommit", None) is True:  # then rollback() does nothing
-                sqlite3.Cursor(connection).execute("ROLLBACK")
-            else:
-                sqlite3.Connection.rollback(connection)
-        except sqlite3.Error:
-            return  # closed by its owner, and so rolled back
-
-    def _is_on(self, connection: sqlite3.Connection, path: str) -> bool:
-        cursor = sqlite3.Cursor(connection)
-        cursor.row_factory = None
-        files = [os.fsdecode(file) for *_, file in cursor.execute("PRAGMA database_list").fetchall() if file]
-        return any(os.path.exists(file) and os.path.samefile(file, path) for file in files)
+        take_back = getattr(ledger.store, "take_back", None)
+        if connection is not None and take_back is not None:
+            take_back(connection, self._transaction)

@@ -29,13 +29,11 @@ from ranonce.python.holder import Holder
 from ranonce.python.inside import Inside
 from ranonce.python.verdict import Judged, judge
 from ranonce.record import Record
-from ranonce.storeurl import sqlite_path
 from ranonce.terms import Result
 from ranonce.timefmt import shown, to_datetime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import sqlite3
     from datetime import datetime
     from types import TracebackType
     from typing import Literal, NoReturn, Self
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from ranonce.python.calling import Plan
     from ranonce.python.connections import Connections
     from ranonce.python.holder import OnLost
+    from ranonce.python.inside import CallersConnection
     from ranonce.receipts import Receipt
     from ranonce.terms import Order, Terms, Won
 
@@ -151,14 +150,15 @@ class Run:
         outcome: Literal["done", "failed", "stopped"] = "done",
         reason: str | None = None,
         *,
-        connection: sqlite3.Connection | None = None,
+        connection: CallersConnection | None = None,
     ) -> None:
         """Record the outcome now; nothing more is recorded when the run is left. Declared checks are made first.
 
-        With `connection` the outcome becomes part of the caller's own open transaction on the ledger's file: the
-        effect and `done` are committed together or not at all. Commit it before you leave the run; rolled back, the
-        run may be finished again. Raises ClaimLost, UsageError for a connection that will not do, OutcomeNotRecorded,
-        and StoreUnavailable for a transaction that cannot write now.
+        With `connection` the outcome becomes part of the caller's own open transaction where the ledger is (its SQLite
+        file, its PostgreSQL database): the effect and `done` are committed together or not at all. Commit it before you
+        leave the run; rolled back, the run may be finished again. It is a connection of `sqlite3` or of psycopg 3, or
+        SQLAlchemy's over psycopg 3. Raises ClaimLost, UsageError for a connection that will not do, OutcomeNotRecorded,
+        and StoreUnavailable for a transaction that cannot write now, or must be done again.
         """
         self._goes_on()  # a verdict that comes too late is recorded as lost
         if outcome not in OUTCOMES:
@@ -221,14 +221,14 @@ class Run:
         if self._tried is None or os.getpid() != self._pid:
             return
         try:
-            if self._is_committed():
-                return
+            with self._connections.lend() as ledger:
+                if self._inside is not None and self._inside.committed(ledger, self._won.claim):
+                    return
+                for tried in (self._inside, self._tried):
+                    if tried is not None:
+                        tried.roll_back(ledger)
         except RanonceError:
             return
-        path = sqlite_path(self._terms.store_url)
-        for tried in (self._inside, self._tried):
-            if tried is not None and path is not None:
-                tried.roll_back(path)
 
     def _end(self, error: BaseException | None, *, signum: int | None = None) -> Ended:
         """Record what the end of the job's code means, if nothing is recorded yet. Raises nothing: it is all in the
@@ -253,7 +253,7 @@ class Run:
         """The receipt says what the ledger has, once that is seen: the transaction may have been rolled back."""
         self._holder.over = True
         with self._connections.lend() as ledger:
-            if inside.committed(ledger, self._won.claim):
+            if inside.settled(ledger, self._won.claim):
                 inside.witness(ledger)
                 self._won.locks.give_back()
                 return self._over(self._terms_on(ledger), inside.judged, error=error)

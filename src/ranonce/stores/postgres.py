@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ranonce.lifecycle import Decision, Gate, Held, Run, RunKey, ScheduleVersion
     from ranonce.stores.base import Job, Tombstone
     from ranonce.stores.postgres_connection import Row
+    from ranonce.stores.postgres_inside import InsideStore
     from ranonce.stores.postgres_upkeep import PostgresUpkeep
 
 FORMAT = 1  # of the tables and functions
@@ -235,6 +236,28 @@ class PostgresStore:
         from ranonce.stores.postgres_upkeep import PostgresUpkeep
 
         return PostgresUpkeep(self)
+
+    # --- inside transactions of the caller's ---
+
+    def inside(self, connection: object) -> InsideStore:
+        """Return this store as the caller's open transaction sees it: what it commits becomes part of that one.
+
+        Raises UsageError for anything but a transaction in the ledger's own database.
+        """
+        from ranonce.stores.postgres_inside import InsideStore
+
+        return InsideStore(self, connection)
+
+    def is_open(self, transaction: str) -> bool:
+        """Say whether a transaction, by its id, may still be committed: also one whose COMMIT is on its way."""
+        return self.ask("SELECT pg_catalog.pg_xact_status($1::xid8) = 'in progress'", transaction)[0][0] == "t"
+
+    def take_back(self, connection: object, transaction: str | None) -> None:
+        """Roll back a transaction of the caller's in which something was committed, if it is still open."""
+        from ranonce.stores.postgres_inside import take_back
+
+        if transaction is not None:
+            take_back(self, connection, transaction)
 
     # --- for the modules beside this one ---
 

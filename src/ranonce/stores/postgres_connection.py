@@ -46,6 +46,8 @@ SETTINGS = {
 }
 #: One attempt to connect takes no longer than this, so that a host that went silent leaves time for the next attempt.
 CONNECT_SECONDS = 10
+#: A statement that is to be ended has this long to do so.
+CANCEL_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 
@@ -322,6 +324,15 @@ def execute(connected: PGconn, statement: str, values: tuple[object, ...], give_
     if connected.status != pq.ConnStatus.OK or not state or _ends_the_session(state):
         raise Broken(said or "the connection was closed")
     raise Answer(state, said)
+
+
+def cancel(connected: PGconn) -> None:
+    """End the statement that is under way, and take the answer to it; a connection that gives none is closed."""
+    try:
+        connected.get_cancel().cancel()
+        _results(connected, time.monotonic() + CANCEL_SECONDS)
+    except (OSError, psycopg.Error):
+        connected.finish()
 
 
 def _ends_the_session(state: str) -> bool:

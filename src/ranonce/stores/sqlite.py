@@ -354,7 +354,7 @@ class SqliteStore:
 
         return SqliteUpkeep(self)
 
-    def inside(self, connection: sqlite3.Connection) -> SqliteStore:
+    def inside(self, connection: object) -> SqliteStore:
         """Return this store as the caller's open transaction sees it: what it commits becomes part of that one.
 
         Raises UsageError for anything but a transaction on the ledger's own file.
@@ -362,6 +362,12 @@ class SqliteStore:
         from ranonce.stores.sqlite_inside import InsideStore
 
         return InsideStore(self, connection)
+
+    def take_back(self, connection: object, transaction: str | None) -> None:
+        """Roll back a transaction of the caller's, if it is still open: one that was written to, or on this file."""
+        from ranonce.stores.sqlite_inside import take_back
+
+        take_back(self, connection, wrote=transaction is not None)
 
     # --- for the modules beside this one ---
 

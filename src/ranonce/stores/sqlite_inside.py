@@ -44,7 +44,9 @@ class CallersConnection:
 class InsideStore(SqliteStore):
     """The store of an open ledger as its caller's transaction sees it. It begins nothing and commits nothing."""
 
-    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
+    def __init__(self, store: SqliteStore, connection: object) -> None:
+        if not isinstance(connection, sqlite3.Connection):
+            raise UsageError(f"{type(connection).__name__!r} is not a connection of sqlite3.", _BEGIN)
         _usable(store, connection)
         self.__dict__.update(store.__dict__)
         self._schedules = {}
@@ -54,6 +56,11 @@ class InsideStore(SqliteStore):
     def transaction(self) -> _Savepoint:  # type: ignore[override]
         """Return a savepoint of the caller's transaction: released after its block, rolled back if abandoned."""
         return _Savepoint(self)
+
+    @property
+    def transaction_id(self) -> str | None:
+        """A name for the transaction, which has written: a file has only one at a time that has."""
+        return "the one that writes"
 
     def _take_the_write_lock(self) -> None:
         """Make sure that the transaction sees the present: one that read before the claim would find no claim."""
@@ -104,10 +111,33 @@ def _said(error: sqlite3.Error, path: str) -> Exception:
     return translated(error, path)
 
 
+def take_back(store: SqliteStore, connection: object, *, wrote: bool) -> None:
+    """Roll the caller's transaction back, if it is still open: one that was written to, or else that is on the ledger's
+    file, where no outcome could be recorded while it is.
+
+    One that cannot be used here is another thread's, and left to it; if that thread has ended, it ends with us.
+    """
+    if not isinstance(connection, sqlite3.Connection):
+        return
+    try:
+        if not (connection.in_transaction and (wrote or _is_on(connection, store.path))):
+            return
+        if getattr(connection, "autocommit", None) is True:  # then rollback() does nothing
+            sqlite3.Cursor(connection).execute("ROLLBACK")
+        else:
+            sqlite3.Connection.rollback(connection)
+    except sqlite3.Error:
+        return  # closed by its owner, and so rolled back
+
+
+def _is_on(connection: sqlite3.Connection, path: str) -> bool:
+    rows = CallersConnection(connection).execute("PRAGMA database_list").fetchall()
+    files = [os.fsdecode(file) for *_, file in rows if file]
+    return any(os.path.exists(file) and os.path.samefile(file, path) for file in files)
+
+
 def _usable(store: SqliteStore, connection: sqlite3.Connection) -> None:
     """Raise UsageError for anything but an open transaction on the ledger's own file that will be durable."""
-    if not isinstance(connection, sqlite3.Connection):
-        raise UsageError(f"{type(connection).__name__!r} is not a connection of sqlite3.", _BEGIN)
     ask = CallersConnection(connection).execute
     try:
         if not connection.in_transaction:
