@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from benchmarks import claims, commands, contention, importing, passthrough, questions, servers
+from benchmarks import claims, commands, contention, importing, passthrough, questions, server_questions, servers
 from benchmarks.measure import FULL, QUICK, Benchmark, Figure, Line, Sizes
 from ranonce.filesystem import file_system_of
 
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "postgres": servers.postgres,
     "valkey": servers.valkey,
     "server-process": servers.processes,
+    "server-probe": server_questions.probe,
 }
 
 
