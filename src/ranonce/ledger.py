@@ -155,10 +155,12 @@ class OpenLedger:
         """Decide on a fresh snapshot until a decision is committed or needs no writing.
 
         A race lost is decided anew. After a lost reply the next snapshot shows whether the commit happened: the
-        decision then finds the asker's own owner id (and keeps what it has), or decides again.
+        decision then finds the asker's own owner id (and keeps what it has), or decides again. Raises LostReply where
+        that could not be seen in time.
         """
         give_up = time.monotonic() + self.wait_seconds
         pause = FIRST_PAUSE_SECONDS
+        unknown = False
         while True:
             try:
                 snap = self.store.read(key, window_start)
@@ -169,9 +171,14 @@ class OpenLedger:
             except LostReply:
                 if time.monotonic() > give_up:
                     raise
+                unknown = True
                 time.sleep(pause)
                 pause = min(pause * 2, 1.0)
                 continue
+            except StoreUnavailable as error:
+                if not unknown:
+                    raise
+                raise LostReply(error.sentence, error.next_step) from error
             if written is not None:
                 self._note(written)
                 return snap, decision

@@ -21,6 +21,7 @@ from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Ask, Policy, Refusal
 from ranonce.liveness import boot_clock
 from ranonce.sight import ourselves
+from ranonce.stores.base import LostReply
 from ranonce.terms import Locks, Order, Result, Terms, Won
 
 TYPE_CHECKING = False
@@ -68,6 +69,9 @@ def take(ledger: OpenLedger, ask: Ask) -> Won | Refusal:
         answer = ledger.claim(ask, before_start=locks.take)
         if not isinstance(answer, Refusal):
             return Won(answer, locks, claimed_at)
+    except LostReply:  # it may be committed: then what we leave shows to the next trigger that nobody works on it
+        locks.leave()
+        raise
     except RanonceError:
         locks.give_back()
         raise

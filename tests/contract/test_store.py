@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from ranonce import lifecycle
+from ranonce.errors import StoreUnavailable
 from ranonce.lifecycle import Claim, Event, Gate, Run, RunKey, ScheduleVersion
 from ranonce.stores.base import LostReply
 from tests.contract.acting import START, ask, claim, ledger_over, refused, verdict
@@ -185,6 +186,29 @@ def test_a_claim_that_never_arrived_is_made_again(kind, ledger, monkeypatch):
 
     monkeypatch.setattr(type(store), "commit", commit)
     assert claim(ledger).attempt == 1
+
+
+def test_a_commit_whose_fate_cannot_be_seen_in_time_is_told_from_one_that_did_not_happen(kind, ledger, monkeypatch):
+    store = ledger.store
+    real_read, real_commit = type(store).read, type(store).commit
+    broken = []
+
+    def read(self, key, window_start):
+        if broken:
+            raise StoreUnavailable("it is gone", "Try again later.")
+        return real_read(self, key, window_start)
+
+    def commit(self, decision, key, after):
+        broken.append(real_commit(self, decision, key, after))
+        raise LostReply("the connection broke after the commit")
+
+    monkeypatch.setattr(type(store), "commit", commit)
+    monkeypatch.setattr(type(store), "read", read)
+    with pytest.raises(LostReply):
+        ledger.claim(ask())
+    with pytest.raises(StoreUnavailable) as plain:
+        ledger.claim(ask())
+    assert not isinstance(plain.value, LostReply)
 
 
 def test_jobs_do_not_know_each_other(kind, ledger):
