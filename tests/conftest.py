@@ -40,6 +40,7 @@ __all__ = [
 
 #: The stores that a ledger for several processes may lie on.
 STORES = tuple(name for name in ("sqlite", "postgres", "redis") if find_spec(f"ranonce.stores.{name}"))
+SERVERS = STORES[1:]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -159,6 +159,11 @@ class World(Asked):
             assert init.run(parse(init.COMMAND, words), self.env) == 0
         self.ledger = json.loads(told.getvalue())["ledger"]
 
+    def wait_for_the_store(self, seconds: float) -> None:
+        """Let every command wait no longer for the store."""
+        text = self.config.read_text().replace("[ledger]\n", f'[ledger]\nstore_wait = "{seconds}s"\n')
+        self.config.write_text(text)
+
     def start(self, *words: str, env: dict[str, str] | None = None, **popen: Any) -> Invocation:
         """Start `ranonce WORDS…`; it is killed with all its descendants when the test ends."""
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -21,6 +21,7 @@ from ranonce.stores.sqlite import SqliteStore
 from tests.acceptance.test_stores import fill, small  # noqa: F401 - small is a fixture
 from tests.conftest import EFFECT, NOON, wait_until
 from tests.contract.acting import ask, ledger_over, verdict
+from tests.ledgers import AFTER, BEFORE
 from tests.planted import Planted
 
 DAY = 86400
@@ -347,7 +348,8 @@ def large(bare):
 def begun(world):
     """Start a pruning and return it when the first runs are gone."""
     pruning = world.start("prune", "--older-than", "1d")
-    wait_until(lambda: buried(world, job_name(0)))
+    with world.opened() as store:
+        wait_until(lambda: store.tombstones(job_name(0), BEFORE, AFTER))
     return pruning
 
 

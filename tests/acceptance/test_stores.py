@@ -378,14 +378,9 @@ def locked(world):
         db.close()
 
 
-def wait_for_store(world, seconds):
-    text = world.config.read_text().replace("[ledger]\n", f'[ledger]\nstore_wait = "{seconds}s"\n')
-    world.config.write_text(text)
-
-
 def test_a_ledger_that_is_locked_too_long_runs_nothing(world, locked):
     world.run(now="2026-11-08T12:00:00Z")
-    wait_for_store(world, 0.3)
+    world.wait_for_the_store(0.3)
     db = locked()
     assert "locked" in world.run().receipt["sentence"]
     ran = world.run()
@@ -396,7 +391,7 @@ def test_a_ledger_that_is_locked_too_long_runs_nothing(world, locked):
 
 
 def test_a_ledger_that_is_locked_when_a_job_is_new_runs_nothing(world, locked):
-    wait_for_store(world, 0.3)
+    world.wait_for_the_store(0.3)
     locked()
     refused(world.run(), 69)
     assert world.effects() == []
@@ -432,7 +427,7 @@ def test_an_outcome_waits_for_a_locked_ledger(world, locked):
 
 
 def test_an_outcome_that_could_not_be_recorded_is_recorded_by_the_next_trigger(world, locked):
-    wait_for_store(world, 0.3)
+    world.wait_for_the_store(0.3)
     working, _ = world.hold()
     db = locked()
     world.let_go()
@@ -446,7 +441,7 @@ def test_an_outcome_that_could_not_be_recorded_is_recorded_by_the_next_trigger(w
 
 
 def test_a_locked_ledger_kills_no_healthy_job(world, locked):
-    wait_for_store(world, 20)
+    world.wait_for_the_store(20)
     working, child = world.hold("--lease", "1s")
     db = locked()
     expires = db.execute("SELECT expires FROM leases").fetchone()[0]
@@ -624,7 +619,7 @@ def small(bare):
         bare.env["XDG_STATE_HOME"] = str(disk / "state")
         bare.store = disk / "ledger" / "ledger.db"
         bare.init()
-        wait_for_store(bare, 0.3)
+        bare.wait_for_the_store(0.3)
         yield bare
         bare.end()
     finally:
