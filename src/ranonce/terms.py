@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ranonce.errors import EX_CLAIM_LOST, EX_NOT_RECORDED, EXIT_STATUSES, OutcomeNotRecorded
+from ranonce.errors import EX_CLAIM_LOST, EX_NOT_RECORDED, EXIT_STATUSES, OutcomeNotRecorded, StoreUnavailable
 from ranonce.failpoints import failpoint
 from ranonce.ledger import outcome_text
 from ranonce.liveness import AttemptFile
@@ -147,17 +147,28 @@ class Locks:
         self._taken = False
 
     def take(self) -> None:
-        """Take them, once. Before the claim is committed, so that a crash right after it can be proved."""
+        """Take them, once. Before the claim is committed, so that a crash right after it can be proved.
+
+        Raises StoreUnavailable where too few files can be opened, one for what is loaded after the claim included.
+        """
         if self._taken:
             return
-        ledger, self._taken = self._ledger, True
+        self._taken = True
+        try:
+            self._take()
+            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            raise StoreUnavailable(f"a file cannot be opened: {error.strerror}.", "Nothing was started.") from error
+        failpoint("run:lock-taken")
+
+    def _take(self) -> None:
+        ledger = self._ledger
         if ledger.folder is not None:
             self.file = AttemptFile.create(ledger.folder, self._owner, ledger.host)
         if ledger.store.beside is not None:
             from ranonce.signs import Sign
 
             self.sign = Sign.show(ledger.store.beside, self._owner)
-        failpoint("run:lock-taken")
 
     def give_back(self) -> None:
         """Let go, and leave nothing behind: the ledger has the attempt's story, or there is none."""

@@ -594,7 +594,7 @@ def test_a_place_that_is_kept_in_memory_is_refused_by_name_unless_it_is_accepted
 # --- full -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("handles", [8, 9, 12, 16])
+@pytest.mark.parametrize("handles", [8, 9, 11, 12, 13, 16])
 def test_too_few_file_handles_start_nothing(world, handles):
     ran = world.shell(f"ulimit -n {handles}; $RANONCE run job --every day --now {NOON} -- /bin/sh -c '{EFFECT}'")
     assert ran.exit in (69, 78, 126)
