@@ -22,6 +22,16 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
+-- What to answer where another ledger lies, or none: `here` is the id that is found.
+local function elsewhere(here)
+  return ARGV[1] ~= '' and here ~= ARGV[1] and {'other', here or ''}
+end
+
+-- name: windows
+-- What stands before the scripts that look at whole windows.
+local other = elsewhere(redis.call('HGET', KEYS[1], 'id'))
+if other then return other end
+
 -- The values of many fields, without more arguments at once than Lua can hold.
 local function values(of, fields)
   local found = {}
@@ -51,30 +61,20 @@ local function reach(keys, since, till, limit)
   return bound and whole(bound) or till, bound ~= nil
 end
 
-local here = redis.call('HGET', KEYS[1], 'id')
-if ARGV[1] ~= '' and here ~= ARGV[1] then
-  return {'other', here or ''}
-end
-
 -- name: write
 -- The one way to write: first what must still be so, then what is written.
 -- KEYS are the ledger, its events, their pages, how many each page has, their outputs, then all others that a step names
--- by number. ARGV goes on with one letter for the type of each key, then steps, each with its arguments.
+-- by number. ARGV goes on with steps, each a word and its arguments: checks, then events, then all others.
 -- Answers {'raced'}, having written nothing, or {'written', microseconds of the write, numbers of the events}.
-local TYPES = {h = 'hash', z = 'zset', l = 'list'}
 local LEDGER, EVENTS, PAGES, FILL, OUTPUT = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local PAGE = 256
-local kinds = word()
-for number, name in ipairs(KEYS) do
-  local found = redis.call('TYPE', name).ok
-  if found ~= 'none' and found ~= TYPES[string.sub(kinds, number, number)] then
-    return {'type', name, found}
-  end
-end
+local found = redis.call('HMGET', LEDGER, 'id', 'seq')
+local other = elsewhere(found[1])
+if other then return other end
 
-local last = tonumber(redis.call('HGET', LEDGER, 'seq') or 0)
+local last = tonumber(found[2] or 0)
 local now
-local numbers, latest = {}, {}
+local numbers, latest, held = {}, {}, {}
 
 -- An instant as it is told: as it stands, `now`, or so many microseconds after now.
 local function instant(told)
@@ -104,9 +104,10 @@ end
 -- The value of a field, a list, has this after its first four.
 function checks.holds()
   local of, field, part = key(), word(), word()
-  local found = redis.call('HGET', of, field) or ''
-  local _, fourth = string.find(found, '^%[[^,]*,[^,]*,[^,]*,[^,]*,')
-  return fourth ~= nil and string.sub(found, fourth + 1, fourth + #part) == part
+  local value = redis.call('HGET', of, field) or ''
+  local _, fourth = string.find(value, '^%[[^,]*,[^,]*,[^,]*,[^,]*,')
+  held[field] = value
+  return fourth ~= nil and string.sub(value, fourth + 1, fourth + #part) == part
 end
 
 -- A field is not there.
@@ -120,14 +121,6 @@ function checks.none()
   return redis.call('EXISTS', key()) == 0
 end
 
--- The next numbers of events are free: the counter has not gone back.
-function checks.room()
-  for number = last + 1, last + tonumber(word()) do
-    if redis.call('HEXISTS', EVENTS, whole(number)) == 1 then return false, 'seq' end
-  end
-  return true
-end
-
 local writes = {}
 
 -- A list that begins with an instant.
@@ -136,11 +129,10 @@ function writes.set()
   redis.call('HSET', of, field, '[' .. instant(head) .. word())
 end
 
--- The same, and the instant stays as it is: what a verdict changes of a run that began.
+-- The same, and the instant stays as `holds` has found it: what a verdict changes of a run that began.
 function writes.keep()
   local of, field = key(), word()
-  local head = string.match(redis.call('HGET', of, field), '^%[([^,]*),')
-  redis.call('HSET', of, field, '[' .. head .. word())
+  redis.call('HSET', of, field, string.match(held[field], '^[^,]*') .. word())
 end
 
 function writes.put()
@@ -203,7 +195,7 @@ function writes.event()
   last = math.max(last, number)
   local name = whole(number)
   if redis.call('HSETNX', EVENTS, name, '[' .. instant(head) .. rest) == 0 then
-    error('event ' .. name .. ' is there already, and events are never changed')
+    return false -- the counter has gone back, and an event is never changed
   end
   redis.call('ZADD', index, start, name)
   local page = whole(math.floor(number / PAGE))
@@ -214,6 +206,7 @@ function writes.event()
     redis.call('HSET', OUTPUT, name, string.sub(output, 2))
   end
   numbers[#numbers + 1] = name
+  return true
 end
 
 -- An event is pruned.
@@ -231,16 +224,14 @@ end
 
 while at < ARGS do
   local step = word()
-  local check = checks[step]
-  if check then
-    local stands, why = check()
-    if not stands then return {why or 'raced'} end
+  if checks[step] then
+    if not checks[step]() then return {'raced'} end
   else
     if not now then
       local clock = redis.call('TIME')
       now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
     end
-    writes[step]()
+    if writes[step]() == false then return {'seq', whole(last)} end
   end
 end
 if #numbers > 0 then
@@ -252,6 +243,8 @@ return {'written', whole(now or 0), numbers}
 -- All that a decision about a run depends on, and the clock, read last.
 -- KEYS: the ledger, versions of jobs, runs, leases, gates, schedules, tombstones, starts and ends, events.
 -- ARGV: the ledger, the job, the place of the run, the start of its window.
+local other = elsewhere(redis.call('HGET', KEYS[1], 'id'))
+if other then return other end
 local job, place, start = word(), word(), word()
 local seqs = redis.call('ZRANGEBYSCORE', KEYS[8], start, start, 'LIMIT', 0, 101)
 local answer = {
@@ -262,7 +255,7 @@ local answer = {
   redis.call('HVALS', KEYS[5]),
   redis.call('LRANGE', KEYS[6], 0, -1),
   redis.call('ZREVRANGEBYSCORE', KEYS[7], start, '-inf', 'LIMIT', 0, 1),
-  #seqs < 101 and values(KEYS[9], seqs),
+  #seqs == 0 and {} or #seqs < 101 and redis.call('HMGET', KEYS[9], unpack(seqs)),
 }
 local clock = redis.call('TIME')
 answer[9], answer[10] = clock[1], clock[2]
@@ -354,6 +347,8 @@ return {'ends', more and bound or '', latest and whole(latest)}
 -- How many there are of what must be as many: events, in the indexes of all jobs, and in all pages; pages, twice; jobs,
 -- twice; then the numbers of jobs that have not as many runs as places.
 -- KEYS: the ledger, events, pages, fill, jobs, versions, then of each job runs, order, starts and ends, other events.
+local other = elsewhere(redis.call('HGET', KEYS[1], 'id'))
+if other then return other end
 local indexed, filled = 0, 0
 local odd = {}
 for number = 7, #KEYS, 4 do

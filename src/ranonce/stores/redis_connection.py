@@ -204,7 +204,7 @@ class Connection:
         """Send commands and return their answers, an `Answer` for each that is refused. Raises Broken."""
         answers: list[Any] = []
         try:
-            connected.send_packed_command(connected.pack_commands(map(_sent, commands)), check_health=False)
+            connected.send_packed_command([_packed(commands)], check_health=False)
             while len(answers) < len(commands):
                 try:
                     answers.append(connected.read_response())
@@ -265,8 +265,18 @@ def _options(address: str, shown: str, patience: float) -> dict[str, Any]:
     return {**told, **secure, **limits, "protocol": 2}
 
 
-def _sent(command: Command) -> list[bytes | int]:
-    return [word.encode("utf-8", "surrogatepass") if isinstance(word, str) else word for word in command]
+def _packed(commands: Sequence[Command]) -> bytes:
+    """Return commands as they are sent. The driver could do it, too, in several times the time.
+
+    Source: the manual of Redis, "Redis serialization protocol", "Sending commands to a Redis server".
+    """
+    parts: list[bytes] = []
+    for command in commands:
+        parts.append(b"*%d\r\n" % len(command))
+        for word in command:
+            told = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogatepass")
+            parts.append(b"$%d\r\n%b\r\n" % (len(told), told))
+    return b"".join(parts)
 
 
 def _answer(error: Exception) -> Answer:

@@ -6,7 +6,7 @@ of pruning or of an import, an accepted loss.
 
 from __future__ import annotations
 
-from ranonce.lifecycle import FAILED, HELD, STOPPED, at_the_write
+from ranonce.lifecycle import FAILED, HELD, RUNNING, STOPPED, at_the_write
 from ranonce.stores.redis_keys import (
     MOMENT,
     event_rest,
@@ -42,6 +42,7 @@ class Plan:
         self._names = keys
         self._numbers: dict[str, int] = {}
         self._checks: list[str | bytes | int] = []
+        self._events: list[str | bytes | int] = []
         self._writes: list[str | bytes | int] = []
         self.events = 0
         for what in FIXED:
@@ -58,14 +59,12 @@ class Plan:
 
     def arguments(self, ledger: str) -> tuple[str | bytes | int, ...]:
         """Return the arguments of the script. `ledger` is the id of the ledger that is meant; none for a new one."""
-        kinds = "".join(map(self._names.kind, self._numbers))
-        room: tuple[str | int, ...] = ("room", self.events) if self.events else ()
-        return (ledger, kinds, *self._checks, *room, *self._writes)
+        return (ledger, *self._checks, *self._events, *self._writes)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not self._writes
+        return not (self._events or self._writes)
 
     # --- what must still be so ---
 
@@ -127,7 +126,8 @@ class Plan:
             self.set(self.key("runs", job), place, instant(run.started_at), run_rest(run))
             self._writes += ("add", self.key("order", job), start, place)
         self._member(self.key("notable", job), start, place, there=not plain(run))
-        self._member(self.key("waiting", job), start, place, there=run.status in WAITING)
+        if run.status != RUNNING or run.attempt > 1:
+            self._member(self.key("waiting", job), start, place, there=run.status in WAITING)
 
     def _member(self, key: int, start: int, place: str, *, there: bool) -> None:
         self._writes += ("add", key, start, place) if there else ("rem", key, place)
@@ -148,7 +148,7 @@ class Plan:
         output = b"" if event.output is None else b"=" + event.output
         told = (index, event.window_start, instant(event.at), event_rest(event), output)
         story = f"{event.key.job}\0{place_of(event.key, event.window_start)}"
-        self._writes += ("event", *told, wanted, story, after)
+        self._events += ("event", *told, wanted, story, after)
         self.events += 1
 
     def gate(self, gate: Gate) -> None:

@@ -81,9 +81,7 @@ def _chosen(store: RedisStore, job: str, keep: Retention, after: Place, limit: i
     going: list[Run] = []
     events: list[Event] = []
     for chapter in chapters(store.rows, job, Wanted(), str(after.window_start), f"({before}"):
-        come = [run for run in chapter.runs if _place(run) > (after.window_start, after.window, after.input)][
-            : limit - len(looked)
-        ]
+        come = [run for run in chapter.runs if _place(run) > begin][: limit - len(looked)]
         looked += come
         full = len(looked) == limit
         end = looked[-1].window_start if full else None

@@ -20,8 +20,18 @@ if TYPE_CHECKING:
     from ranonce.stores.redis_keys import Keys
 
 _TEXTS = load("redis.lua")
-#: The scripts by name; `common` stands before each.
-SCRIPTS = {name: script(f"{_TEXTS['common']}\n{text}") for name, text in _TEXTS.items() if name != "common"}
+#: Which of them look at whole windows.
+_OF_WINDOWS = ("chapter", "outline", "ends")
+
+
+def _whole(name: str) -> str:
+    """Return a script with what stands before it."""
+    before = ["common", "windows"] if name in _OF_WINDOWS else ["common"]
+    return "\n".join(_TEXTS[each] for each in [*before, name])
+
+
+#: The scripts by name.
+SCRIPTS = {name: script(_whole(name)) for name in _TEXTS if name not in ("common", "windows")}
 #: How many members of a set, or values of a hash, the server is asked for at once.
 PIECE = 1000
 #: How many windows a script looks at, at once: a few thousandths of a second.
@@ -116,15 +126,10 @@ class Rows:
                 else f"the ledger at {self.connection.shown} is gone: its server is empty, or somebody removed it.",
                 LOST,
             )
-        if said == b"type":
-            raise NotThisLedger(
-                f"the ledger at {self.connection.shown} is damaged: {answer[1].decode()!r} is a {answer[2].decode()}.",
-                LOST,
-            )
         if said == b"seq":
+            last = answer[1].decode()
             raise NotThisLedger(
-                f"the ledger at {self.connection.shown} is damaged: the number of its next event is given already.",
-                LOST,
+                f"the ledger at {self.connection.shown} is damaged: there are events after {last}, its last.", LOST
             )
         if said == b"lost":
             raise damaged(answer[1])

@@ -13,6 +13,10 @@ from ranonce.stores.redis_promise import identity_of, look, refuse_too_old, risk
 from ranonce.stores.redis_rows import SCRIPTS
 from ranonce.storeurl import in_namespace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ranonce.stores.redis_recovery import RedisRecovery
+
 #: What the name space of a scratch ledger begins with.
 SCRATCH = "scratch_"
 #: Keys that are removed at once; each may be large, so the server frees it aside.
@@ -64,6 +68,11 @@ class RedisSite:
                 "Nothing was changed. Restore the right ledger, or name another store.",
             )
         return False  # there has been one format so far
+
+    def recovery(self) -> RedisRecovery:
+        from ranonce.stores.redis_recovery import RedisRecovery
+
+        return RedisRecovery(self.url, wait_seconds=self._connection.wait_seconds)
 
     def scratch(self, name: str) -> str:
         return in_namespace(self.url, SCRATCH + name)
