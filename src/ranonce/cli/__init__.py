@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "import": "Bring in what another ledger tells; what is done here stays done.",
     "accept-loss": "Accept that the ledger was lost, and go on with what is still known.",
     "doctor": "Find out whether ledger, disk, clock and schedules are what the jobs rely on.",
+    "drill": "Rehearse the failures on this store, in a scratch ledger that is removed again.",
     "stop": "Inside a job: give up on purpose, until a time.",
 }
 
