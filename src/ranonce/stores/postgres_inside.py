@@ -55,6 +55,8 @@ SELECT (SELECT id FROM {schema}.ledger WHERE one = 1),
 """
 PLACE_OF_THE_CLAIM = 7  # among what `commit_decision` is told: the run whose claim is over
 CANCELLED = frozenset({"57014"})
+_SAVEPOINT, _KEEP = "SAVEPOINT ranonce", "RELEASE SAVEPOINT ranonce"
+_TAKE_BACK = f"ROLLBACK TO SAVEPOINT ranonce; {_KEEP}"
 _BEGIN = "Begin it on a connection to the ledger's own database, and commit it afterwards."
 _AGAIN = "Roll back, and do the transaction again."
 
@@ -78,6 +80,7 @@ class InsideStore(PostgresStore):
         if read_only == "on":
             raise UsageError("the connection's transaction may not write.", _BEGIN)
         self._sees_the_past = isolation in ("repeatable read", "serializable")
+        self._is_behind = False  # what it sees of the run is not what the ledger has
 
     def read(self, key: RunKey, window_start: int) -> Snapshot:
         with suppress(Race):
@@ -86,11 +89,12 @@ class InsideStore(PostgresStore):
         if not self._sees_the_past:
             return here
         now = self._outside.read(key, window_start)
-        if here.run != now.run:
-            raise StoreUnavailable(f"the transaction sees the ledger as it was before {key} was claimed.", _AGAIN)
-        return here.replace(lease=now.lease)  # renewed since
+        self._is_behind = here.run != now.run
+        return now if self._is_behind else here.replace(lease=now.lease)  # which may have been renewed since
 
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
+        if self._is_behind:
+            raise StoreUnavailable(f"the transaction sees the ledger as it was before {key} was claimed.", _AGAIN)
         values = list(told(decision, key, after))
         values[PLACE_OF_THE_CLAIM] = None
         try:
@@ -135,20 +139,25 @@ class _Callers:
         self._driver = _driver_of(connection)
 
     def ask(self, statement: str, *values: object) -> list[Row]:
-        """Return the rows of a statement, as the transaction sees them."""
+        """Return the rows of a statement that only reads, as the transaction sees them, in full precision."""
+        return self._apart(f"{_SAVEPOINT}; SET LOCAL extra_float_digits = 1", statement, values, _TAKE_BACK)
+
+    def tell(self, statement: str, *values: object) -> list[Row]:
+        """Carry out a statement that writes."""
+        return self._apart(_SAVEPOINT, statement, values, _KEEP)
+
+    def _apart(self, before: str, statement: str, values: tuple[object, ...], after: str) -> list[Row]:
         with self._in_use() as connected:
             self._open(connected)
-            self._send(connected, "SAVEPOINT ranonce")
+            self._send(connected, before)
             try:
                 rows = self._send(connected, statement, *values)
             except (Answer, StoreUnavailable):
                 if connected.status == pq.ConnStatus.OK:
-                    self._send(connected, "ROLLBACK TO SAVEPOINT ranonce; RELEASE SAVEPOINT ranonce")
+                    self._send(connected, _TAKE_BACK)
                 raise
-            self._send(connected, "RELEASE SAVEPOINT ranonce")
+            self._send(connected, after)
             return rows
-
-    tell = ask
 
     def roll_back(self) -> None:
         """End the transaction."""
