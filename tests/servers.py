@@ -88,6 +88,7 @@ class Server(Places):
 
     def start(self) -> None:
         """Start it, and wait until it answers. In the main thread: it dies with the thread that starts it."""
+        _let_through(self.folder)
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
                 self.command(),
@@ -201,8 +202,9 @@ def forget(url: str) -> None:
     from redis import Redis
 
     with Redis.from_url(server.address) as db:
-        for key in db.scan_iter(f"{{{server.namespace}}}:*", count=1000):
-            db.delete(key)
+        keys = list(db.scan_iter(f"{{{server.namespace}}}:*", count=1000))
+        if keys:
+            db.delete(*keys)  # at once: each command is a write to the disk
 
 
 def named(variable: str) -> Iterator[OtherServer] | None:
@@ -261,11 +263,23 @@ def private_folder(folder: Path) -> Path:
     if os.geteuid() == 0:
         nobody = pwd.getpwnam("nobody")
         os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-        for above in folder.parents:
-            if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
-                above.chmod(above.stat().st_mode | 0o011)  # a folder of the test's own: to pass through, not to look in
     folder.chmod(0o700)
+    _let_through(folder)
     return folder
+
+
+def _let_through(folder: Path) -> None:
+    """Let the servers' user pass to a folder of pytest's, which every session of pytest closes to others again."""
+    if os.geteuid() != 0:
+        return
+    for above in reversed(folder.parents):
+        mode = above.stat().st_mode
+        if mode & 0o001:
+            continue
+        assert any(each.name.startswith("pytest-of-") for each in (above, *above.parents)), (
+            f"servers run as nobody, who cannot pass {above}: set TMPDIR to a folder that anybody may pass"
+        )
+        above.chmod(mode | 0o011)  # to pass through, not to look in
 
 
 def _binaries(package: str, inside: str, copies: Path) -> Path:
