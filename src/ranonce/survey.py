@@ -23,20 +23,19 @@ from ranonce.liveness import this_host, unrecorded
 from ranonce.probe import Claimed, Job, Moment
 from ranonce.record import Record
 from ranonce.sight import sighting_of
+from ranonce.stores.base import FAR, Scope
 from ranonce.windows import Schedule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ranonce.jobspec import JobSpec
-    from ranonce.lifecycle import Decision, Event, Lease, Run, Sighting
+    from ranonce.lifecycle import Decision, Event, Held, Lease, Run, Sighting
     from ranonce.stores.base import Job as Recorded
     from ranonce.stores.base import Outline, Store
     from ranonce.windows import Window
 
 #: A window that begins later than this after the present is no early trigger, but another clock. Seconds.
 FUTURE_AFTER = 300
-FAR = 1 << 62
-FEW = 4
 #: Older runs that wait are named one by one up to so many a job; beyond, they are counted.
 NAMED_BACKLOG = 20
 
@@ -102,15 +101,14 @@ class Survey:
 
     def _read(self, job: Job, since: int, until: int) -> Job:
         store, name = self.store, job.name
-        outline = store.outline(name, since, until)
+        seen = store.glance(name, Scope(since, until, self.future, job.max_attempts, self.moment.now))
+        outline, events, backlog = seen.outline, seen.events, seen.backlog
         absent, odd = job.expectation.gaps(outline.starts)
-        gaps = self._not_pruned(job, absent, since, until) if absent else absent
-        events = store.notable_events(name, since, until)
-        runs = self._notable(name, outline.notable)
-        claims = self._claims(name, runs, since)
+        stones = [(stone.since, stone.until) for stone in seen.tombstones]
+        gaps = job.expectation.without(absent, stones) if absent else absent
+        claims = self._claims(name, seen.notable, seen.held)
         whole = job.overlap == "forbid" and not self._in_turn(outline, claims)
-        runs = store.runs(name, since, until) if whole else self._with_named(name, runs, events)
-        backlog = store.backlog(name, since, job.max_attempts, self.moment.now)
+        runs = store.runs(name, since, until) if whole else self._with_named(name, seen.notable, events)
         few = sum(kind.count for kind in backlog) <= NAMED_BACKLOG
         return job.replace(
             starts=outline.starts,
@@ -124,13 +122,8 @@ class Survey:
             claims=tuple(claims),
             backlog=tuple(backlog),
             older=tuple(store.unfinished(name, since, NAMED_BACKLOG)) if backlog and few else (),
-            future=tuple(store.runs(name, self.future, FAR)),
+            future=tuple(seen.later),
         )
-
-    def _not_pruned(self, job: Job, absent: list[range], since: int, until: int) -> list[range]:
-        """Return the windows that have no run because they never had one."""
-        stones = self.store.tombstones(job.name, since, until)
-        return job.expectation.without(absent, [(stone.since, stone.until) for stone in stones])
 
     def latest(self, name: str, limit: int) -> list[Run]:
         """Return the newest runs by window, without those that lie in the future, newest first."""
@@ -178,10 +171,10 @@ class Survey:
     def _claimed(self, run: Run, lease: Lease | None) -> Claimed:
         return Claimed(run, lease, self.sighting(run.owner, lease), self._ended_as(run.owner))
 
-    def _claims(self, name: str, runs: list[Run], since: int) -> list[Claimed]:
+    def _claims(self, name: str, runs: list[Run], held: list[Held]) -> list[Claimed]:
         """Return the running runs of the span, and older or later ones that a lease speaks of."""
         running = {(run.key, run.window_start): run for run in runs if run.status == RUNNING}
-        leases = {(held.key, held.window_start): held.lease for held in self.store.leases(name)}
+        leases = {(one.key, one.window_start): one.lease for one in held}
         for key, start in leases:
             if (key, start) not in running:
                 for run in self.store.runs(name, start, start + 1):
@@ -210,12 +203,6 @@ class Survey:
         if len(claims) > 1 or not outline.in_turn:
             return False
         return all(outline.latest is None or outline.latest <= claimed.run.started_at for claimed in claims)
-
-    def _notable(self, name: str, starts: list[int]) -> list[Run]:
-        """Return the notable runs: one by one where they are few, else all between the first and the last."""
-        if len(starts) > FEW:
-            return self.store.notable(name, min(starts), max(starts) + 1)
-        return [run for start in dict.fromkeys(starts) for run in self.store.runs(name, start, start + 1)]
 
     def _with_named(self, name: str, runs: list[Run], events: list[Event]) -> list[Run]:
         """Return the runs with those whose version must be known, because a trigger came again and named one."""

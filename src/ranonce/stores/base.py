@@ -131,6 +131,30 @@ class Backlog(Record):
     last: int
 
 
+class Glance(Record):
+    """What a survey of a span begins with: its runs in outline, those that are notable, the notable events, and what is
+    older, later or held. A store that can reads it as of one moment, and at one go."""
+
+    outline: Outline
+    notable: list[Run]
+    events: list[Event]
+    held: list[Held]
+    backlog: list[Backlog]
+    tombstones: list[Tombstone]
+    later: list[Run]  # of windows that start at or after an instant in the future
+
+
+class Scope(Record):
+    """What a survey looks at: windows that start in [since, until), those that start from `future` on, and how many
+    attempts a run has, as of `now` (unix seconds)."""
+
+    since: int
+    until: int
+    future: int
+    max_attempts: int
+    now: float
+
+
 class Tombstone(Record):
     """What stands where finished windows were pruned: all that start in [since, until), `runs` of them.
 
@@ -334,6 +358,9 @@ class Store(Protocol):
     def leases(self, job: str) -> list[Held]:
         """Return the claims that are held on the job's runs, over or not."""
 
+    def glance(self, job: str, scope: Scope) -> Glance:
+        """Return what a survey of the job's windows in a scope begins with."""
+
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
         """Return the spans of pruned windows that reach into [since, until), in order of time."""
 
@@ -404,6 +431,35 @@ class Risk(Record):
     problem: str
 
 
+class Recovery(Protocol):
+    """The building anew of a ledger that was lost, beside what is left of it. Used within a `with` block: nobody else
+    does the same at that site meanwhile, and what did not come into its place by the end of the block, or of one that
+    was killed, is removed. What was there before is moved aside, and never changed or removed."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def broken(self) -> str | None:
+        """Say why what stands there cannot be opened as a ledger, though it was one; None if it may be.
+
+        Raises NotThisLedger for what is not ours to replace: somebody else's, or of another version.
+        """
+
+    def halt(self) -> None:
+        """From now on nobody writes into what stands there: whoever wants to waits, or is refused."""
+
+    def remains(self, ledger: str) -> Store | None:
+        """Open what can still be read of the ledger, there or where it was moved aside before; None if there is
+        nothing. One that has lost its identity is taken for the one that is meant."""
+
+    def begin(self, ledger: str, *, volatile: str | None, epoch: int) -> Store:
+        """Create an empty ledger beside it, and open that. Not without `halt`."""
+
+    def take_place(self) -> str | None:
+        """Put the new ledger, which is closed, into its place; return the name that what stood there has now."""
+
+
 class Site(Protocol):
     """Where a ledger is, or may be made. Used by `init`, `drill` and `doctor`, never by a run."""
 
@@ -411,7 +467,7 @@ class Site(Protocol):
         """Say whether anything stands there already, a ledger or not. Raises StoreUnavailable, ConfigError."""
 
     def risk(self) -> Risk | None:
-        """Say why a ledger there would not keep what a ledger promises, if so: then it is made only if that is accepted.
+        """Say why a ledger there would not keep what it promises, if so: then it is made only if that is accepted.
 
         Raises StoreUnavailable, ConfigError.
         """
@@ -425,6 +481,9 @@ class Site(Protocol):
         Raises NotThisLedger for another ledger than the one that is meant.
         """
 
+    def recovery(self) -> Recovery:
+        """Return what builds a lost ledger anew there."""
+
     def scratch(self, name: str) -> str:
         """Return the URL of another site of the same kind, with the same promise, for a ledger that is thrown away.
 
@@ -433,6 +492,31 @@ class Site(Protocol):
 
     def destroy(self) -> None:
         """Remove the ledger and everything that belongs to it. Only ever called for a site that was made as scratch."""
+
+
+#: More notable runs than these are read at one go, with what lies between.
+FEW = 4
+FAR = 1 << 62
+
+
+def glanced(store: Store, job: str, scope: Scope) -> Glance:
+    """Return a glance from the answers to one question after the other: for a store that is near."""
+    since, until = scope.since, scope.until
+    outline = store.outline(job, since, until)
+    starts = outline.notable
+    if len(starts) > FEW:
+        notable = store.notable(job, min(starts), max(starts) + 1)
+    else:
+        notable = [run for start in dict.fromkeys(starts) for run in store.runs(job, start, start + 1)]
+    return Glance(
+        outline,
+        notable,
+        store.notable_events(job, since, until),
+        store.leases(job),
+        store.backlog(job, since, scope.max_attempts, scope.now),
+        store.tombstones(job, since, until),
+        store.runs(job, scope.future, FAR),
+    )
 
 
 def spared(store: Store, job: str) -> set[int]:

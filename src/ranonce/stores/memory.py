@@ -45,6 +45,7 @@ from ranonce.stores.base import (
     TakenIn,
     Tombstone,
     buried,
+    glanced,
     spared,
 )
 
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
     from ranonce.lifecycle import Retention
     from ranonce.merging import Told
-    from ranonce.stores.base import Intake
+    from ranonce.stores.base import Glance, Intake, Scope
 
 
 class MemoryStore:
@@ -264,6 +265,9 @@ class MemoryStore:
 
     def leases(self, job: str) -> list[Held]:
         return [Held(key, start, lease) for (key, start), lease in self._leases.items() if key.job == job]
+
+    def glance(self, job: str, scope: Scope) -> Glance:
+        return glanced(self, job, scope)
 
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
         found = [stone for stone in self._tombstones.get(job, []) if stone.until > since and stone.since < until]

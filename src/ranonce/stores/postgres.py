@@ -38,13 +38,14 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ranonce.lifecycle import Decision, Gate, Held, Run, RunKey, ScheduleVersion
-    from ranonce.stores.base import Job, Tombstone
+    from ranonce.stores.base import Glance, Job, Scope, Tombstone
     from ranonce.stores.postgres_connection import Row
     from ranonce.stores.postgres_inside import InsideStore
     from ranonce.stores.postgres_upkeep import PostgresUpkeep
 
 FORMAT = 1  # of the tables and functions
 SQL = load("postgres.sql")
+NOTHING = Outline(range(0), [], True, None, None)
 #: The clock that leases count in: the server's. One constant, since there is one server that writes.
 DOMAIN = "server"
 
@@ -189,7 +190,7 @@ class PostgresStore:
     def outline(self, job: str, since: int, until: int) -> Outline:
         starts, notable, in_turn, latest, earliest = self._all("outline", job, since, until)[0]
         if starts is None:
-            return Outline(range(0), [], True, None, None)
+            return NOTHING
         plain = json.loads(f"[{notable or ''}]")
         return Outline(starts_of(starts), plain, in_turn != "f", _number(latest), _number(earliest))
 
@@ -199,7 +200,7 @@ class PostgresStore:
     def backlog(self, job: str, before: int, max_attempts: int, now: float) -> list[Backlog]:
         return [
             Backlog(str(status), spent == "t", waiting == "t", *(int(number or 0) for number in numbers))
-            for status, spent, waiting, *numbers in self._all("backlog", max_attempts, now, job, before)
+            for status, spent, waiting, *numbers in self._all("backlog", job, before, max_attempts, now)
         ]
 
     def unfinished(self, job: str, before: int, limit: int) -> list[Run]:
@@ -228,6 +229,24 @@ class PostgresStore:
 
     def leases(self, job: str) -> list[Held]:
         return [held_of(job, loads(row[0])) for row in self._all("leases", job)]
+
+    def glance(self, job: str, scope: Scope) -> Glance:
+        seen = loads(self._all("glance", job, *scope.as_dict().values())[0][0])
+        (starts, in_turn, latest, earliest), notable, events, held, backlog, tombstones, later = seen
+        runs = [run_of(values) for values in notable or ()]
+        outline = NOTHING
+        if starts is not None:
+            plain = [run.window_start for run in runs]
+            outline = Outline(starts_of(starts), plain, in_turn is not False, latest, earliest)
+        return Glance(
+            outline,
+            runs,
+            [event_of(values, seq) for values, seq in events or ()],
+            [held_of(job, values) for values in held or ()],
+            [Backlog(*values) for values in backlog or ()],
+            [tombstone_of(values) for values in tombstones or ()],
+            [run_of(values) for values in later or ()],
+        )
 
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
         return [tombstone_of(loads(row[0])) for row in self._all("tombstones", job, since, until)]

@@ -54,9 +54,7 @@ SELECT {schema}.gate_values(g) FROM {schema}.gates AS g ORDER BY name;
 
 -- name: leases
 -- The claims held on any of the job's runs.
-SELECT {schema}.lease_values(l) FROM {schema}.leases AS l WHERE job = $1 AND EXISTS (
-    SELECT 1 FROM {schema}.runs AS r WHERE r.job = l.job AND r.window_start = l.window_start
-      AND r."window" = l."window" AND r.input = l.input AND r.status = 'running');
+SELECT {schema}.lease_values(l) FROM {schema}.claims_of($1) AS l;
 
 -- name: runs
 -- The runs whose window starts in a span.
@@ -88,17 +86,16 @@ WHERE job = $1 AND "window" = $2 ORDER BY window_start, input;
 -- name: outline
 -- The runs of a span in one row: the starts of windows, those of runs that are not plain, whether they worked one after
 -- the other, the last instant and the first beginning. One long text costs a fraction of so many rows.
-SELECT string_agg(window_start::text, ',' ORDER BY window_start, "window", input),
-       string_agg(CASE WHEN attempt = 1 AND status = 'done' AND NOT late THEN NULL ELSE window_start::text END, ','
-                  ORDER BY window_start, "window", input),
+SELECT string_agg(window_start::text, ','),
+       string_agg(CASE WHEN attempt = 1 AND status = 'done' AND NOT late THEN NULL ELSE window_start::text END, ','),
        bool_and(ended <= next_began),
        {schema}.seconds(max(greatest(ended, started_at))), {schema}.seconds(min(started_at))
 FROM (
-    SELECT window_start, "window", input, attempt, status, late, started_at,
-           coalesce(finished_at, started_at) AS ended,
+    SELECT window_start, attempt, status, late, started_at, coalesce(finished_at, started_at) AS ended,
            lead(started_at) OVER (ORDER BY window_start, "window", input) AS next_began
     FROM {schema}.runs WHERE job = $1 AND window_start >= $2 AND window_start < $3
-) AS spanned;
+    ORDER BY window_start, "window", input
+) AS in_order;
 
 -- name: notable
 -- The runs of a span that are more than done at the first attempt and in time.
@@ -108,11 +105,11 @@ ORDER BY window_start, "window", input;
 
 -- name: backlog
 -- How many older runs wait for somebody, by kind.
-SELECT status, status = 'failed' AND failures >= $1::bigint AND NOT granted,
-       coalesce({schema}.seconds(resume_at) > $2::float8, false), count(*), min(window_start), max(window_start)
-FROM {schema}.runs
-WHERE job = $3 AND window_start < $4 AND status IN ('stopped', 'failed', 'held')
-GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
+SELECT * FROM {schema}.backlog_of($1, $2, $3, $4) ORDER BY 1, 2, 3;
+
+-- name: glance
+-- What a survey of a span begins with.
+SELECT {schema}.glance($1, $2, $3, $4, $5, $6);
 
 -- name: unfinished
 -- The newest of them.

@@ -44,10 +44,17 @@ LANGUAGE sql STABLE AS $$
                             e.generation, e.reason, e.owner, e.triggered_by, e.version, e.host, e.data)
 $$;
 
+-- The claims that are held on a job's runs. One whose run has ended is none: see `forget_ended_claims`.
+CREATE OR REPLACE FUNCTION {schema}.claims_of(p_job text) RETURNS SETOF {schema}.leases
+LANGUAGE sql STABLE AS $$
+    SELECT l.* FROM {schema}.leases AS l WHERE l.job = p_job AND EXISTS (
+        SELECT 1 FROM {schema}.runs AS r WHERE r.job = l.job AND r.window_start = l.window_start
+          AND r."window" = l."window" AND r.input = l.input AND r.status = 'running')
+$$;
+
 -- All that a decision about one run depends on, of one moment; the clock is read last. The versions of the schedule
 -- only come if there are not as many as the program knows: they are never rewritten. The events are asked as well
 -- whether the run ever began, and which generation of it was done last: its row says the same, unless it is damaged.
--- A claim whose run has ended is none: see `forget_ended_claims`.
 CREATE OR REPLACE FUNCTION {schema}.read_run(
     p_job text, p_start bigint, p_window text, p_input text, p_known integer
 ) RETURNS json LANGUAGE plpgsql STABLE AS $$
@@ -55,9 +62,7 @@ BEGIN
     RETURN (SELECT json_build_array(
         known.version,
         CASE WHEN r.job IS NOT NULL THEN {schema}.run_values(r) END,
-        (SELECT json_agg({schema}.lease_values(l)) FROM {schema}.leases AS l WHERE l.job = p_job AND EXISTS (
-            SELECT 1 FROM {schema}.runs AS of WHERE of.job = l.job AND of.window_start = l.window_start
-              AND of."window" = l."window" AND of.input = l.input AND of.status = 'running')),
+        (SELECT json_agg({schema}.lease_values(l)) FROM {schema}.claims_of(p_job) AS l),
         (SELECT json_agg({schema}.gate_values(g) ORDER BY g.name) FROM {schema}.gates AS g),
         CASE WHEN known.schedules IS DISTINCT FROM p_known THEN (
             SELECT json_agg({schema}.schedule_values(s) ORDER BY s.number)
@@ -74,6 +79,56 @@ BEGIN
     LEFT JOIN {schema}.jobs AS known ON known.job = p_job
     LEFT JOIN {schema}.runs AS r
         ON r.job = p_job AND r.window_start = p_start AND r."window" = p_window AND r.input = p_input);
+END $$;
+
+-- How many older runs of a job wait for somebody, by kind. Spent: failed, and no attempt is left; waiting: stopped, and
+-- the time to resume is yet to come.
+CREATE OR REPLACE FUNCTION {schema}.backlog_of(
+    p_job text, p_before bigint, p_max_attempts bigint, p_now double precision
+) RETURNS TABLE (status text, spent boolean, waiting boolean, number bigint, first bigint, last bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT r.status, r.status = 'failed' AND r.failures >= p_max_attempts AND NOT r.granted,
+           coalesce({schema}.seconds(r.resume_at) > p_now, false), count(*), min(r.window_start), max(r.window_start)
+    FROM {schema}.runs AS r
+    WHERE r.job = p_job AND r.window_start < p_before AND r.status IN ('stopped', 'failed', 'held')
+    GROUP BY 1, 2, 3
+$$;
+
+-- What a survey of a span begins with, of one moment: the starts of its windows, whether its runs worked one after the
+-- other, the last instant and the first beginning; the runs that are more than done at the first attempt and in time,
+-- and the events that are more than their start and end; the claims, how many older runs wait for somebody, the spans
+-- that were pruned, and the runs that lie in the future. One long text costs a fraction of so many rows.
+CREATE OR REPLACE FUNCTION {schema}.glance(
+    p_job text, p_since bigint, p_until bigint, p_future bigint, p_max_attempts bigint, p_now double precision
+) RETURNS json LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        WITH spanned AS MATERIALIZED (
+            SELECT * FROM {schema}.runs
+            WHERE job = p_job AND window_start >= p_since AND window_start < p_until
+            ORDER BY window_start, "window", input
+        )
+        SELECT json_build_array(
+            (SELECT json_build_array(string_agg(window_start::text, ','), bool_and(ended <= next_began),
+                                     {schema}.seconds(max(greatest(ended, started_at))),
+                                     {schema}.seconds(min(started_at)))
+             FROM (SELECT window_start, started_at, coalesce(finished_at, started_at) AS ended,
+                          lead(started_at) OVER (ORDER BY window_start, "window", input) AS next_began
+                   FROM spanned) AS in_order),
+            (SELECT json_agg({schema}.run_values(r::{schema}.runs)) FROM spanned AS r
+             WHERE NOT (r.attempt = 1 AND r.status = 'done' AND NOT r.late)),
+            (SELECT json_agg(json_build_array({schema}.event_values(e), e.seq) ORDER BY e.seq) FROM {schema}.events AS e
+             WHERE e.job = p_job AND e.window_start >= p_since AND e.window_start < p_until
+               AND e.event NOT IN ('start', 'done')),
+            (SELECT json_agg({schema}.lease_values(l)) FROM {schema}.claims_of(p_job) AS l),
+            (SELECT json_agg(json_build_array(status, spent, waiting, number, first, last)
+                             ORDER BY status, spent, waiting)
+             FROM {schema}.backlog_of(p_job, p_since, p_max_attempts, p_now)),
+            (SELECT json_agg(json_build_array(job, since, until, runs, failed, {schema}.seconds(pruned_at))
+                             ORDER BY since)
+             FROM {schema}.tombstones WHERE job = p_job AND until > p_since AND since < p_until),
+            (SELECT json_agg({schema}.run_values(r) ORDER BY r.window_start, r."window", r.input) FROM {schema}.runs AS r
+             WHERE r.job = p_job AND r.window_start >= p_future)));
 END $$;
 
 -- What every write begins with: it is this ledger, it does not wait for ever, and its commit waits for the disk.

@@ -14,7 +14,7 @@ from ranonce import jsontext as json
 from ranonce.errors import NotThisLedger
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED, Done, Event, Snapshot, attempts_left
-from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, ended, joined
+from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, ended, glanced, joined
 from ranonce.stores.redis_connection import Connection
 from ranonce.stores.redis_keys import (
     DOMAIN,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ranonce.lifecycle import Decision, Gate, Held, Run, RunKey, ScheduleVersion
-    from ranonce.stores.base import Tombstone
+    from ranonce.stores.base import Glance, Scope, Tombstone
     from ranonce.stores.redis_upkeep import RedisUpkeep
 
 #: What the script `read` reads besides the ledger, the versions and the gates.
@@ -260,6 +260,9 @@ class RedisStore:
 
     def leases(self, job: str) -> list[Held]:
         return _held(job, self._connection.ask(("HGETALL", self.keys("leases", job)))[0])
+
+    def glance(self, job: str, scope: Scope) -> Glance:
+        return glanced(self, job, scope)
 
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
         key = self.keys("tombstones", job)

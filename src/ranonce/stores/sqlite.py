@@ -28,7 +28,7 @@ from ranonce.lifecycle import (
     at_the_write,
 )
 from ranonce.liveness import boot_clock, clock_domain, this_host
-from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, Tombstone, ended, joined
+from ranonce.stores.base import Backlog, Clock, Identity, Job, Outline, Tombstone, ended, glanced, joined
 from ranonce.stores.line import WaitingLine
 from ranonce.stores.sqlite_file import APPLICATION_ID, FORMAT, LOST, SQL, private_file, quoted, translated
 from ranonce.stores.sqlite_rows import (
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ranonce.lifecycle import Decision
+    from ranonce.stores.base import Glance, Scope
     from ranonce.stores.sqlite_upkeep import SqliteUpkeep
 
 #: How much time is outlined at once: 100,000 windows of a job that runs every minute.
@@ -344,6 +345,9 @@ class SqliteStore:
 
     def leases(self, job: str) -> list[Held]:
         return [held_of(job, row) for row in self._all("leases", job)]
+
+    def glance(self, job: str, scope: Scope) -> Glance:
+        return glanced(self, job, scope)
 
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
         rows = self._all("tombstones", job, since, until)
