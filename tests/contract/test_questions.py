@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ranonce.lifecycle import RunKey
-from ranonce.stores.base import Backlog
+from ranonce.lifecycle import Retention, RunKey
+from ranonce.stores.base import Backlog, Scope, glanced
 from tests.contract.acting import START, claim, ledger_over, verdict
 from tests.planted import Planted
 
@@ -97,6 +97,26 @@ def test_the_newest_done_run_is_found_behind_others(planted):
     assert store.last_done("j", START + 9 * DAY).key.window == "2025-11-12"
     assert store.last_done("j", START + 2 * DAY).key.window == "2025-11-10"
     assert store.last_done("j", START) is None
+
+
+def test_a_glance_says_what_the_questions_say_one_by_one(planted):
+    planted.run("2025-11-08", "failed")
+    planted.run("2025-11-09", "stopped")
+    planted.run("2025-11-10")
+    planted.run("2025-11-11", attempt=2)
+    planted.run("2025-11-12", "running", lease=60)
+    planted.run("2025-11-20")
+    store = planted.store
+    store.upkeep().prune("j", Retention(START + DAY, START), limit=100)
+    for since, until in ((START, START + 5 * DAY), (START - 9 * DAY, START), (START + 3 * DAY, START + 4 * DAY)):
+        scope = Scope(since, until, START + 9 * DAY, 1, float(START + 30 * DAY))
+        seen, told = store.glance("j", scope), glanced(store, "j", scope)
+        assert (list(seen.outline.starts), *list(seen.outline.as_dict().values())[1:]) == (
+            list(told.outline.starts),
+            *list(told.outline.as_dict().values())[1:],
+        )
+        assert seen.replace(outline=told.outline) == told
+    assert [run.window_start for run in seen.later] == [START + 10 * DAY]
 
 
 def test_runs_are_found_by_a_key_that_no_schedule_has(planted):

@@ -14,7 +14,7 @@ from ranonce import jsontext as json
 from ranonce.errors import NotThisLedger
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Done, Event, Snapshot
-from ranonce.stores.base import Backlog, Clock, Identity, Outline, ended
+from ranonce.stores.base import Backlog, Clock, Glance, Identity, Outline, ended
 from ranonce.stores.postgres_connection import Connection, Race
 from ranonce.stores.postgres_text import dumps, loads
 from ranonce.stores.statements import load
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ranonce.lifecycle import Decision, Gate, Held, Run, RunKey, ScheduleVersion
-    from ranonce.stores.base import Glance, Job, Scope, Tombstone
+    from ranonce.stores.base import Job, Scope, Tombstone
     from ranonce.stores.postgres_connection import Row
     from ranonce.stores.postgres_inside import InsideStore
     from ranonce.stores.postgres_upkeep import PostgresUpkeep

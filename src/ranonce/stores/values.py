@@ -57,7 +57,7 @@ def event_of(values: Sequence[Any], seq: int, output: bytes | None = None) -> Ev
     """Return the event that values and a number stand for."""
     try:
         at, job, window, digest, *rest = values
-        event = Event(at, RunKey(job, window, digest), *rest, output, seq)
+        event = Event(*[at, RunKey(job, window, digest), *rest, output, seq])
     except (TypeError, ValueError) as error:
         raise damaged(values) from error
     if not isinstance(event.data, dict):
