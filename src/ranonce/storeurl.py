@@ -124,7 +124,7 @@ def in_namespace(url: str, namespace: str) -> str:
 
 def masked(url: str) -> str:
     """Return the address with its passwords taken out, for messages."""
-    if url.partition(":")[0].lower() in SCHEMES or "/" == url[:1]:
+    if url.partition(":")[0].lower() in SCHEMES or url[:1] == "/":
         return url
     from ranonce.serverurl import masked as without_secrets
 

@@ -16,7 +16,8 @@ from ranonce.exchange.loss import Recovered, alone, recover
 from ranonce.ledger import known_ledger, remember_ledger
 from ranonce.liveness import this_host
 from ranonce.names import plain
-from ranonce.storeurl import sqlite_path
+from ranonce.stores import site_of
+from ranonce.storeurl import masked, public
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
@@ -31,7 +32,7 @@ COMMAND = Command(
     "Accept that the ledger was lost, and go on with what is still known.",
     (Option("reason", "What happened; it is recorded.", "TEXT"), JSON, *LEDGER_OPTIONS),
     description="""For a ledger that is missing, empty, damaged, or went back behind what this host remembers. What this
-    host's journal saw finished is put back, so that it does not run again; so is what can be read of a damaged file,
+    host's journal saw finished is put back, so that it does not run again; so is what can be read of a damaged ledger,
     which is moved aside and never deleted. The ledger keeps its id, and a new epoch begins in it.
 
     What other hosts did is not known here: import their journals. Where nothing is wrong, nothing is changed.""",
@@ -47,22 +48,21 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     config = read_config(parsed, environ)
     states, url = state_folder(environ), config.ledger.store
-    path = sqlite_path(url)
-    if path is None:
-        raise UsageError(f"the store {url} is no file that could be lost.", "Nothing was changed.")
     ledger = config.ledger.ledger_id or known_ledger(states, url)
     if ledger is None:
         raise NotThisLedger(
-            f"nothing says which ledger was at {url}.",
+            f"nothing says which ledger was at {masked(url)}.",
             "Nothing was changed. Set RANONCE_LEDGER to its id; if there never was one, create it: ranonce init",
         )
-    where = Where(ledger, path, url, os.path.join(states, ledger), config.ledger.store_wait)
-    with alone(where):
-        loss = diagnose(where)
+    wait = config.ledger.store_wait
+    where = Where(ledger, url, site_of(url, wait_seconds=wait), os.path.join(states, ledger), wait)
+    with alone(where) as recovery:
+        loss = diagnose(where, recovery)
         if loss is None:
             _nothing_wrong(where, as_json=parsed.flag("json"))
             return 0
-        recovered = recover(where, loss, list(config.jobs.values()), reason=reason, by=who(this_host().host))
+        jobs = list(config.jobs.values())
+        recovered = recover(where, loss, recovery, jobs, reason=reason, by=who(this_host().host))
     remember_ledger(states, url, ledger)
     if parsed.flag("json"):
         write_json(_json(where, recovered))
@@ -73,16 +73,16 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
 
 def _nothing_wrong(where: Where, *, as_json: bool) -> None:
     if as_json:
-        write_json({"event": "nothing-wrong", "ledger": where.ledger, "store": where.url})
+        write_json({"event": "nothing-wrong", "ledger": where.ledger, "store": public(where.url)})
     else:
-        write([f"Nothing is wrong with the ledger {where.ledger} at {plain(where.url)}. Nothing was changed."])
+        write([f"Nothing is wrong with the ledger {where.ledger} at {plain(masked(where.url))}. Nothing was changed."])
 
 
 def _told(where: Where, loss: Loss, recovered: Recovered) -> Iterator[str]:
     yield f"It was so: {loss.why.rstrip('.')}."
     yield f"The loss is accepted: epoch {recovered.epoch} of the ledger {where.ledger} begins."
     if recovered.aside is not None:
-        yield f"The old file is now {recovered.aside}" + (
+        yield f"What stood there is now called {recovered.aside}" + (
             f"; windows that could be read of it: {recovered.salvaged:,}."
             if recovered.salvaged
             else "; nothing could be read of it."

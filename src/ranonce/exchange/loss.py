@@ -5,19 +5,17 @@ can still be read of a damaged file. All of it is put back before the ledger may
 host remembers as finished runs a second time. What other hosts did is not known here; their journals can be imported.
 
 A store that is there and sound, but behind, is carried on, in one transaction with its new epoch. Any other is built
-anew beside the old place, under the same id, and takes that place when it is whole. The old files are moved aside and
-never deleted.
+anew beside the old place, under the same id, and takes that place when it is whole. What stood there is moved aside and
+never deleted. How that is done is each store's own (`Recovery`).
 """
 
 from __future__ import annotations
 
-import glob
 import os
 import time
 from collections import Counter
 from contextlib import contextmanager
 
-from ranonce.errors import StoreUnavailable
 from ranonce.exchange.diagnosis import BEHIND, Loss, Where
 from ranonce.exchange.importing import BATCH, note_last, works
 from ranonce.exchange.lines import Bad
@@ -25,7 +23,6 @@ from ranonce.exchange.reading import LATE_AFTER, MAX_ATTEMPTS
 from ranonce.exchange.remembered import Memory
 from ranonce.exchange.salvage import Salvage, nobody
 from ranonce.failpoints import failpoint
-from ranonce.filesystem import file_system_of
 from ranonce.journal import Journal
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import DONE, Event, ScheduleVersion
@@ -34,9 +31,6 @@ from ranonce.record import Record
 from ranonce.stores import open_store
 from ranonce.stores.base import Intake, Job
 from ranonce.stores.line import WaitingLine
-from ranonce.stores.sqlite import SqliteStore
-from ranonce.stores.sqlite_create import create, sync_folder
-from ranonce.timefmt import format_instant
 from ranonce.windows import Schedule
 
 TYPE_CHECKING = False
@@ -44,11 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ranonce.jobspec import JobSpec
-    from ranonce.stores.base import Store, TakenIn
+    from ranonce.stores.base import Recovery, Store, TakenIn
 
 
 class Recovered(Record):
-    """What was put back. `facts` are lines of the journal, `aside` is where the old file is now, if there was one."""
+    """What was put back. `facts` are lines of the journal, `aside` is what stood there before, if anything did."""
 
     kind: str
     why: str
@@ -64,30 +58,24 @@ class Recovered(Record):
 
 
 @contextmanager
-def alone(where: Where) -> Iterator[None]:
-    """Let one process at a time put the ledger right, and remove what one that was killed has left."""
+def alone(where: Where) -> Iterator[Recovery]:
+    """Let one process at a time put the ledger right."""
     os.makedirs(where.folder, mode=0o700, exist_ok=True)
     line = WaitingLine(os.path.join(where.folder, "accept-loss-line"), where.wait_seconds)
     try:
-        with line:
-            for leftover in glob.glob(f"{glob.escape(where.path)}.*.recovered*"):
-                os.unlink(leftover)
-            yield
+        with line, where.site.recovery() as recovery:
+            yield recovery
     finally:
         line.close()
 
 
-def recover(where: Where, loss: Loss, jobs: Sequence[JobSpec], *, reason: str, by: str) -> Recovered:
+def recover(
+    where: Where, loss: Loss, recovery: Recovery, jobs: Sequence[JobSpec], *, reason: str, by: str
+) -> Recovered:
     """Accept the loss, and put back what is known. `jobs` are those of the configuration, for their schedules."""
     if loss.kind == BEHIND:
         return _carry_on(where, loss, jobs, reason, by)
-    os.makedirs(os.path.dirname(where.path), mode=0o700, exist_ok=True)
-    line = WaitingLine(where.path + "-line", where.wait_seconds)
-    try:
-        with line:  # a damaged file may be good enough to write: nothing begins in it that nobody would remember
-            return _build_anew(where, loss, jobs, reason, by)
-    finally:
-        line.close()
+    return _build_anew(where, loss, recovery, jobs, reason, by)
 
 
 def _carry_on(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, by: str) -> Recovered:
@@ -111,55 +99,49 @@ def _carry_on(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, by
     return counts.recovered(loss, epoch, memory, 0, None, last)
 
 
-def _build_anew(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, by: str) -> Recovered:
-    building = f"{where.path}.{os.getpid()}.recovered"
-    place = file_system_of(os.path.dirname(where.path))
-    old = Salvage(where)
+def _build_anew(
+    where: Where, loss: Loss, recovery: Recovery, jobs: Sequence[JobSpec], reason: str, by: str
+) -> Recovered:
+    risk = where.site.risk()
+    recovery.halt()  # what is damaged may be good enough to write: nothing begins in it that nobody would remember
+    old = Salvage(recovery.remains(where.ledger))
     memory, read = Memory(where), _journal_bytes(where)
     memory.count()
-    create(
-        building,
+    store = recovery.begin(
         where.ledger,
-        volatile=f"{place.kind}: {place.problem}" if place.problem else None,
+        volatile=f"{risk.kind}: {risk.problem}" if risk else None,
         epoch=max(memory.epoch, old.epoch, 1),
     )
-    try:
-        store = SqliteStore(building, wait_seconds=where.wait_seconds)
-        old.declare(store)
-        _declare_configured(store, jobs)
-        counts = _Counts()
-        for batch in _batches(old.told(sound=True)):
-            counts.take(_put(store, batch), batch)
-        salvaged = counts.windows
-        for batch in _batches(memory.told(store.schedules)):
-            counts.take(_put(store, batch), batch)
-        from_journal = counts.windows - salvaged
-        for batch in _batches(old.told(sound=False)):
-            counts.take(_put(store, batch), batch)
-        salvaged = counts.windows - from_journal
-        old.close()
-        failpoint("loss:built")
-        aside = _move_aside(where.path)
-        failpoint("loss:moved-aside")
-        if _journal_bytes(where) != read:  # somebody has noted what was committed just before
-            for batch in _batches(Memory(where).told(store.schedules)):
-                _put(store, batch)
-        last = next(iter(store.newest_events(1)), None)
-        store.upkeep().accept_loss(reason, by)
-        epoch = store.upkeep().epochs()[-1].number
-        store.close()
-        _give_to_owner(building)
-        os.link(building, where.path)
-        failpoint("loss:in-place")
-    except OSError as error:
-        raise StoreUnavailable(f"no ledger could be built at {where.path!r}: {error.strerror}.", "") from error
-    finally:
-        for leftover in ("", "-wal", "-shm", "-line"):
-            if os.path.lexists(building + leftover):
-                os.unlink(building + leftover)
-    sync_folder(os.path.dirname(where.path))
+    counts, salvaged = _fill(store, old, memory, jobs)
+    old.close()
+    failpoint("loss:built")
+    if _journal_bytes(where) != read:  # somebody has noted what was committed just before
+        for batch in _batches(Memory(where).told(store.schedules)):
+            _put(store, batch)
+    last = next(iter(store.newest_events(1)), None)
+    store.upkeep().accept_loss(reason, by)
+    epoch = store.upkeep().epochs()[-1].number
+    store.close()
+    aside = recovery.take_place()
+    failpoint("loss:in-place")
     _witness(where, open_store(where.url, wait_seconds=where.wait_seconds), epoch)
     return counts.recovered(loss, epoch, memory, salvaged, aside, last)
+
+
+def _fill(store: Store, old: Salvage, memory: Memory, jobs: Sequence[JobSpec]) -> tuple[_Counts, int]:
+    """Put back what can be read and what this host remembers; return what came of it, and of how much was only read."""
+    old.declare(store)
+    _declare_configured(store, jobs)
+    counts = _Counts()
+    for batch in _batches(old.told(sound=True)):
+        counts.take(_put(store, batch), batch)
+    salvaged = counts.windows
+    for batch in _batches(memory.told(store.schedules)):
+        counts.take(_put(store, batch), batch)
+    from_journal = counts.windows - salvaged
+    for batch in _batches(old.told(sound=False)):
+        counts.take(_put(store, batch), batch)
+    return counts, counts.windows - from_journal
 
 
 def _journal_bytes(where: Where) -> int:
@@ -167,13 +149,6 @@ def _journal_bytes(where: Where) -> int:
         return os.path.getsize(Journal(where.folder).path)
     except FileNotFoundError:
         return 0
-
-
-def _give_to_owner(path: str) -> None:
-    """Root looking after a user's ledger must not leave a file that the user cannot use."""
-    if os.geteuid() == 0:
-        owner = os.stat(os.path.dirname(path))
-        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 class _Counts:
@@ -242,19 +217,6 @@ def _declare_configured(store: Store, jobs: Sequence[JobSpec]) -> None:
         known = store.job(spec.name)
         job = Job(spec.name, 0, now, spec.late_after, spec.max_attempts)
         store.record_schedule(job, version, known.version if known else -1)
-
-
-def _move_aside(path: str) -> str | None:
-    """Give the old files another name, all of them; return it, or None where there are none."""
-    if not os.path.lexists(path):
-        return None
-    aside = f"{path}.lost-{format_instant(time.time()).replace(':', '')}"
-    while os.path.lexists(aside):
-        aside += "-"
-    for suffix in ("-wal", "-shm", "-journal", ""):
-        if os.path.lexists(path + suffix):
-            os.rename(path + suffix, aside + suffix)
-    return aside
 
 
 def _witness(where: Where, store: Store, epoch: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import time
+from contextlib import suppress
 from itertools import groupby
 
 from ranonce.errors import RanonceError
@@ -14,23 +14,30 @@ from ranonce.folding import disagreements
 from ranonce.lifecycle import DONE, Event, Run, RunKey
 from ranonce.merging import Told, fitted, folded
 from ranonce.stores.base import Intake
-from ranonce.stores.sqlite import SqliteStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeVar
 
-    from ranonce.exchange.diagnosis import Where
     from ranonce.folding import Story
     from ranonce.lifecycle import Lease
     from ranonce.stores.base import Store
 
+    T = TypeVar("T")
 
-def stories(store: Store) -> Iterator[tuple[Run | None, list[Event]]]:
-    """Go through all runs with their events, and through events of runs that have no row."""
+
+def stories(store: Store, *, damaged: bool = False) -> Iterator[tuple[Run | None, list[Event]]]:
+    """Go through all runs with their events, and through events of runs that have no row.
+
+    Of a `damaged` store runs and events are read as far as each can be: either may be gone altogether.
+    """
     upkeep = store.upkeep()
-    runs = groupby(upkeep.all_runs(), key=lambda run: (run.key.job, run.window_start))
-    events = groupby(upkeep.events_by_window(), key=lambda event: (event.key.job, event.window_start))
+    all_runs, all_events = upkeep.all_runs(), upkeep.events_by_window()
+    if damaged:
+        all_runs, all_events = _readable(all_runs), _readable(all_events)
+    runs = groupby(all_runs, key=lambda run: (run.key.job, run.window_start))
+    events = groupby(all_events, key=lambda event: (event.key.job, event.window_start))
     run_group, event_group = next(runs, None), next(events, None)
     while run_group is not None or event_group is not None:
         places = [group[0] for group in (run_group, event_group) if group is not None]
@@ -48,26 +55,23 @@ def stories(store: Store) -> Iterator[tuple[Run | None, list[Event]]]:
             yield keys.get(key), [event for event in told if event.key == key]
 
 
+def _readable(things: Iterator[T]) -> Iterator[T]:
+    """Return what comes before the damage."""
+    with suppress(RanonceError):
+        yield from things
+
+
 def nobody(run: Run, lease: Lease | None) -> bool:
     """Nobody works on a run of a ledger that is being built."""
     return False
 
 
 class Salvage:
-    """What can still be read of a damaged file, or of one that was moved aside before. Nothing is changed in it."""
+    """What can still be read of a damaged ledger, or of one that was moved aside before; None: nothing can."""
 
-    def __init__(self, where: Where) -> None:
-        self.store: SqliteStore | None = None
-        self.epoch = 1
-        aside = sorted(glob.glob(f"{glob.escape(where.path)}.lost-*[0-9Z-]"), reverse=True)
-        for path in (where.path, *aside[:1]):
-            try:
-                store = SqliteStore(path, wait_seconds=where.wait_seconds)
-            except (RanonceError, OSError):
-                continue
-            if store.identity().ledger == where.ledger:
-                self.store, self.epoch = store, store.identity().epoch
-                return
+    def __init__(self, store: Store | None) -> None:
+        self.store = store
+        self.epoch = 1 if store is None else store.identity().epoch
 
     def declare(self, into: Store) -> None:
         """Take jobs, schedules, pruned spans and gates over, as far as they can be read."""
@@ -99,7 +103,7 @@ class Salvage:
             return
         now = time.time()
         try:
-            for run, events in stories(self.store):
+            for run, events in stories(self.store, damaged=True):
                 story = folded(events)
                 agreed = not any(disagreements(run, story))
                 if agreed != sound:
@@ -111,7 +115,7 @@ class Salvage:
             return
 
     def close(self) -> None:
-        """Let go of the old file."""
+        """Let go of it."""
         if self.store is not None:
             self.store.close()
 

@@ -40,7 +40,7 @@ def site_of(url: str, *, wait_seconds: float) -> Site:
     if (path := sqlite_path(url)) is not None:
         from ranonce.stores.sqlite_site import SqliteSite
 
-        return SqliteSite(path)
+        return SqliteSite(path, wait_seconds=wait_seconds)
     server = server_of(url)
     if server is not None and server.scheme == "postgresql":
         from ranonce.stores.postgres_site import PostgresSite

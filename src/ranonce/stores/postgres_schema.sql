@@ -141,17 +141,3 @@ CREATE TABLE {schema}.gates (
     job       text NOT NULL,                -- which closed it
     closed_at timestamptz NOT NULL
 );
-
-CREATE FUNCTION {schema}.events_are_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF TG_OP = 'DELETE' AND TG_LEVEL = 'ROW' THEN
-        IF EXISTS (SELECT 1 FROM {schema}.pruning WHERE job = OLD.job) THEN
-            RETURN OLD;
-        END IF;
-    END IF;
-    RAISE EXCEPTION 'events are append-only';
-END $$;
-CREATE TRIGGER events_are_not_changed BEFORE UPDATE OR DELETE ON {schema}.events
-    FOR EACH ROW EXECUTE FUNCTION {schema}.events_are_append_only();
-CREATE TRIGGER events_are_not_emptied BEFORE TRUNCATE ON {schema}.events
-    FOR EACH STATEMENT EXECUTE FUNCTION {schema}.events_are_append_only();

@@ -6,18 +6,31 @@ The role that makes it owns it: it may prune, import and accept a loss. Jobs nee
 from __future__ import annotations
 
 import os
+import re
 
-from ranonce.errors import NotThisLedger, UsageError
+from ranonce.errors import ConfigError, NotThisLedger, UsageError
 from ranonce.stores.base import Risk
-from ranonce.stores.postgres import FORMAT, SQL, in_schema
+from ranonce.stores.postgres import FORMAT, in_schema
 from ranonce.stores.postgres_connection import Connection, Race, refuse_race
 from ranonce.storeurl import in_namespace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ranonce.stores.postgres_connection import Transaction
+    from ranonce.stores.postgres_recovery import PostgresRecovery
 
 #: What a scratch ledger's schema is called, before its own name.
 SCRATCH = "ranonce_scratch_"
 #: The files that make a ledger, in this order; all but the first may be run again.
 TABLES = "postgres_schema.sql"
-FUNCTIONS = ("postgres_functions.sql", "postgres_upkeep_functions.sql")
+FUNCTIONS = ("postgres_functions.sql", "postgres_upkeep_functions.sql", "postgres_triggers.sql")
+#: A function in a file of ours: its name, and its body.
+FUNCTION = re.compile(r"FUNCTION \{schema\}\.(\w+)\(.*?AS \$\$(.*?)\$\$", re.DOTALL)
+TRIGGER = re.compile(r"^CREATE OR REPLACE TRIGGER (\w+)", re.MULTILINE)
+#: Which ledger is it, asked without a function of its own.
+IDENTITY = "SELECT id, format FROM {schema}.ledger WHERE one = 1"
+#: The oldest server that can do what the functions ask for.
+OLDEST = 140000
 #: Settings without which a commit that was answered may be lost, and what happens then.
 DURABLE = {
     "fsync": "a power cut or a crash of the machine may lose or damage everything",
@@ -48,16 +61,18 @@ class PostgresSite:
         return None
 
     def create(self, ledger: str, *, volatile: str | None = None, epoch: int = 1) -> None:
-        if self.stands():
-            raise NotThisLedger(
-                f"the schema of {self._connection.shown} holds something already.",
-                "Nothing was changed; name another with ?schema=NAME.",
-            )
+        self.refuse_too_old()
         try:
             with self._connection.begin() as transaction:
-                transaction.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+                self.alone(transaction)
+                if self.stands():
+                    raise NotThisLedger(
+                        f"the schema of {self._connection.shown} holds something already.",
+                        "Nothing was changed; name another with ?schema=NAME.",
+                    )
+                self._make_schema(transaction)
                 for name in (TABLES, *FUNCTIONS):
-                    transaction.execute(self._script(name))
+                    transaction.execute(self.script(name))
                 transaction.execute(
                     in_schema(
                         "INSERT INTO {schema}.ledger (one, id, format, created_at, epoch, volatile)"
@@ -72,14 +87,93 @@ class PostgresSite:
         except Race as error:
             refuse_race(error)
 
+    def _make_schema(self, transaction: Transaction) -> None:
+        """Make the schema; one that is there and empty was made by somebody for this."""
+        rights = """
+        SELECT current_user, has_database_privilege(current_database(), 'CREATE'),
+               (SELECT has_schema_privilege(oid, 'USAGE, CREATE') FROM pg_catalog.pg_namespace WHERE nspname = $1)"""
+        user, may_make, may_fill = transaction.execute(rights, self.schema)[0]
+        if may_fill is None:
+            if may_make != "t":
+                raise ConfigError(
+                    f"{self._connection.shown} lets the role {user} make no schema.",
+                    f'Nothing was created. Let the owner of the database say: CREATE SCHEMA "{self.schema}"'
+                    f' AUTHORIZATION "{user}"; then say it again.',
+                )
+            transaction.execute(f'CREATE SCHEMA "{self.schema}"')
+        elif may_fill != "t":
+            raise ConfigError(
+                f"{self._connection.shown} lets the role {user} make no table in that schema.",
+                f'Nothing was created. Let its owner say: GRANT USAGE, CREATE ON SCHEMA "{self.schema}" TO "{user}"; '
+                "or name another with ?schema=NAME.",
+            )
+
+    def alone(self, transaction: Transaction) -> None:
+        """Wait until nobody else makes or replaces the ledger, and keep others from it until the end."""
+        wait = max(1, int(self._connection.wait_seconds * 900))
+        transaction.execute("SELECT set_config('lock_timeout', $1, true)", str(wait))
+        transaction.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"ranonce {self.schema}")
+
+    def refuse_too_old(self) -> None:
+        """Raise ConfigError for a server that is older than what this is written for."""
+        version = int(self._connection.ask("SELECT current_setting('server_version_num')")[0][0] or 0)
+        if version < OLDEST:
+            raise ConfigError(
+                f"{self._connection.shown} is PostgreSQL {version // 10000}, and a ledger needs"
+                f" {OLDEST // 10000} or newer.",
+                "Name another server.",
+            )
+
     def upgrade(self, ledger: str | None) -> bool:
-        rows = self._connection.ask(in_schema(SQL["identity"], self.schema))
+        if "ledger" not in self.tables():
+            raise NotThisLedger(
+                f"the schema of {self._connection.shown} holds something else, and no whole ledger.",
+                "Nothing was changed. If there never was one, name another schema with ?schema=NAME; if it is what is"
+                " left of one, restore it from a backup, or go on without: ranonce accept-loss --reason TEXT",
+            )
+        rows = self._connection.ask(in_schema(IDENTITY, self.schema))
         if rows and ledger not in (None, rows[0][0]):
             raise NotThisLedger(
                 f"the ledger at {self._connection.shown} is ledger {rows[0][0]}, and {ledger} is expected there.",
                 "Nothing was changed. Restore the right ledger, or name another store.",
             )
-        return False  # there has been one format so far
+        if not rows or rows[0][1] != str(FORMAT) or self.functions_are_ours():
+            return False  # or there is nothing to bring up to date: whoever opens it says why
+        with self._connection.begin() as transaction:
+            self.alone(transaction)
+            for name in FUNCTIONS:
+                transaction.execute(self.script(name))
+        return True
+
+    def tables(self) -> set[str]:
+        """Return the names of the tables that stand there."""
+        found = self._connection.ask(
+            "SELECT c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n"
+            " ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')",
+            self.schema,
+        )
+        return {str(row[0]) for row in found}
+
+    def functions_are_ours(self) -> bool:
+        """Say whether functions and triggers are those of this version."""
+        found = self._connection.ask(
+            "SELECT p.proname, p.prosrc FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n"
+            " ON n.oid = p.pronamespace WHERE n.nspname = $1 UNION ALL"
+            " SELECT t.tgname, '' FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid"
+            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = $1 AND t.tgenabled IN ('O', 'A')",
+            self.schema,
+        )
+        wanted = {
+            (name, in_schema(body, self.schema)) for file in FUNCTIONS for name, body in FUNCTION.findall(text(file))
+        }
+        triggers = {(name, "") for name in TRIGGER.findall(text(FUNCTIONS[-1]))}
+        return wanted | triggers <= set(found)
+
+    def recovery(self) -> PostgresRecovery:
+        from ranonce.stores.postgres_recovery import PostgresRecovery
+
+        return PostgresRecovery(self.url, wait_seconds=self._connection.wait_seconds)
 
     def scratch(self, name: str) -> str:
         return in_namespace(self.url, SCRATCH + name)
@@ -91,6 +185,12 @@ class PostgresSite:
             transaction.execute(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
         self._connection.close()
 
-    def _script(self, name: str) -> str:
-        with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
-            return in_schema(file.read(), self.schema)
+    def script(self, name: str) -> str:
+        """Return one of the files that make a ledger, for this schema."""
+        return in_schema(text(name), self.schema)
+
+
+def text(name: str) -> str:
+    """Return a file of ours."""
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+        return file.read()

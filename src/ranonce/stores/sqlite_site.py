@@ -10,6 +10,10 @@ from ranonce.filesystem import file_system_of
 from ranonce.stores.base import Risk
 from ranonce.stores.sqlite_create import create, upgrade
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ranonce.stores.sqlite_recovery import SqliteRecovery
+
 #: What a scratch ledger's folder is called, before its own name.
 SCRATCH = "ranonce-scratch-"
 
@@ -17,8 +21,9 @@ SCRATCH = "ranonce-scratch-"
 class SqliteSite:
     """The site of one ledger file, named by its absolute path."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, wait_seconds: float = 30.0) -> None:
         self.path = path
+        self.wait_seconds = wait_seconds
 
     def stands(self) -> bool:
         return os.path.lexists(self.path)
@@ -32,6 +37,11 @@ class SqliteSite:
 
     def upgrade(self, ledger: str | None) -> bool:
         return upgrade(self.path, ledger)
+
+    def recovery(self) -> SqliteRecovery:
+        from ranonce.stores.sqlite_recovery import SqliteRecovery
+
+        return SqliteRecovery(self.path, wait_seconds=self.wait_seconds)
 
     def scratch(self, name: str) -> str:
         return f"sqlite:///{os.path.dirname(self.path)}/{SCRATCH}{name}/ledger.db"
