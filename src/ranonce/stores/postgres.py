@@ -348,7 +348,7 @@ def told(decision: Decision, key: RunKey, after: int) -> tuple[object, ...]:
         dumps(own) if decision.drop_lease and run is not None else None,
         _array([held_values(held) for held in _in_order(decision.sighted)]),
         _array([_told_event(event, wall) for event in decision.events]),
-        _array([list(gate.as_dict().values()) for gate in decision.gates]),
+        _array(sorted(list(gate.as_dict().values()) for gate in decision.gates)),  # locked in the order of their names
     )
 
 
