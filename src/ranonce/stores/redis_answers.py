@@ -9,10 +9,6 @@ from __future__ import annotations
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
 from ranonce.stores.values import LOST
 
-NO_SERVER = "what answers at {shown} is no Redis or Valkey server."
-UNTRUSTED = "the certificate of {shown} is not trusted here."
-NO_TLS = "{shown} does not answer encrypted."
-
 #: What may be over in a moment, and a sentence for each.
 PASSING = {
     "LOADING": "is still reading its data",
@@ -38,6 +34,18 @@ DENIED = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "DENIED"})
 CLUSTER = frozenset({"MOVED", "ASK", "CROSSSLOT"})
 
 
+class Broken(Exception):
+    """The connection is of no use any more. What was sent may have been carried out."""
+
+
+class Foreign(Exception):
+    """What answers speaks another protocol."""
+
+
+class Untrusted(Exception):
+    """What answers is not who it should be, or cannot be asked."""
+
+
 class Answer(Exception):
     """The server refused a command: the word its answer began with, and the rest of it."""
 
@@ -59,6 +67,16 @@ def inner(words: str) -> str:
 def passes(answer: Answer) -> bool:
     """Whether another answer is likely in a moment."""
     return answer.code in PASSING or FULL in answer.words
+
+
+def no_server(error: Foreign | Untrusted, shown: str) -> ConfigError:
+    """Return the error for something else that answers at an address."""
+    if isinstance(error, Untrusted):
+        return ConfigError(f"{shown} cannot be talked to: {error}.", "Nothing was run; mend the address or the files.")
+    return ConfigError(
+        f"what answers at {shown} is no Redis or Valkey server: {error}.",
+        "Nothing was run; name the right host and port.",
+    )
 
 
 def translated(answer: Answer, shown: str) -> RanonceError:

@@ -1,8 +1,8 @@
 """A connection to Redis or Valkey in which nothing waits for ever, and nothing that writes is sent twice.
 
-The driver (redis-py) connects: addresses, passwords, encryption. It tries nothing again by itself: whether that may be
-done depends on what was asked, so it is decided here. A question is asked again on a new connection; a script that
-writes is sent once, and when its answer does not come, nobody knows whether it was carried out.
+A question is asked again on a new connection, until the wait is over. A script that writes is sent once: when its
+answer does not come, nobody knows whether it was carried out. What a server refuses was not carried out; where that may
+pass (it is starting, or another takes over), it is waited for.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 import time
 from hashlib import sha1
 
-from ranonce.errors import ConfigError, StoreUnavailable
-from ranonce.names import plain
+from ranonce.errors import StoreUnavailable
 from ranonce.record import Record
 from ranonce.stores.base import LostReply
-from ranonce.stores.redis_answers import NO_SERVER, NO_TLS, UNTRUSTED, Answer, passes, translated
+from ranonce.stores.redis_answers import Answer, Broken, Foreign, Untrusted, no_server, passes, translated
+from ranonce.stores.redis_wire import Wire, target_of
 from ranonce.storeurl import Server, masked, server_of
 
 TYPE_CHECKING = False
@@ -23,46 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-try:
-    from redis import exceptions as driver
-    from redis.connection import Connection as PlainConnection
-    from redis.connection import SSLConnection, parse_url
-except ImportError as error:
-    raise ConfigError(
-        "a ledger in Redis or Valkey needs the driver redis-py, which is not installed here.",
-        "Install it: pip install 'ranonce[redis]'",
-    ) from error
+    from ranonce.stores.redis_wire import Command
 
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
 #: No single answer is waited for longer than a third of the whole wait: a connection that went silent leaves time for
 #: another one. But never less than this.
 LEAST_PATIENCE_SECONDS = 0.2
-#: What an address may say besides the server, the number of its database and the name space.
-OPTIONS = ("client_name", "ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
-#: Errors of the driver that are answers of the server, by the word that the answer began with.
-ANSWERS: tuple[tuple[type[Exception], str], ...] = (
-    (driver.NoScriptError, "NOSCRIPT"),
-    (driver.ReadOnlyError, "READONLY"),
-    (driver.OutOfMemoryError, "OOM"),
-    (driver.NoPermissionError, "NOPERM"),
-    (driver.BusyLoadingError, "LOADING"),
-    (driver.MovedError, "MOVED"),
-    (driver.AskError, "ASK"),
-    (driver.TryAgainError, "TRYAGAIN"),
-    (driver.ClusterCrossSlotError, "CROSSSLOT"),
-    (driver.MasterDownError, "MASTERDOWN"),
-    (driver.ClusterDownError, "CLUSTERDOWN"),
-    (driver.AuthenticationError, "WRONGPASS"),
-    (driver.AuthorizationError, "NOPERM"),
-)
-
-Command = tuple["str | bytes | int", ...]
-Keys = list[str]
-
-
-class Broken(Exception):
-    """The connection is of no use any more. What was sent may have been carried out."""
 
 
 class Script(Record):
@@ -77,6 +44,30 @@ def script(text: str) -> Script:
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+class _Waiting:
+    """One wait for a server: when it ends, and the pauses in it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._patience = max(seconds / 3, LEAST_PATIENCE_SECONDS)
+        self._end = time.monotonic() + seconds
+        self._pause = FIRST_PAUSE_SECONDS
+
+    @property
+    def answer_by(self) -> float:
+        """Until when the next answer may come."""
+        return time.monotonic() + self._patience
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no time for another try."""
+        return time.monotonic() + self._pause > self._end
+
+    def pause(self) -> None:
+        """Leave the server alone for a moment."""
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+
+
 class Connection:
     """A connection that is made when it is needed, and made again when it has broken. For one thread."""
 
@@ -86,17 +77,14 @@ class Connection:
         self.server: Server = server
         self.shown = masked(url)
         self.wait_seconds = wait_seconds
-        self._options = _options(server.address, self.shown, max(wait_seconds / 3, LEAST_PATIENCE_SECONDS))
-        self._driver: Any = None
-        self._process = 0
+        self._target = target_of(server.address, self.shown)
+        self._wire: Wire | None = None
+        self._process = 0  # whose wire it is
 
     # --- questions ---
 
     def ask(self, *commands: Command) -> list[Any]:
-        """Return the answers to commands that only read, sent in one go.
-
-        A connection that breaks is made again, and all are asked again, until the wait is over.
-        """
+        """Return the answers to commands that may be carried out twice, sent in one go."""
         answers = self.look(*commands)
         for answer in answers:
             if isinstance(answer, Answer):
@@ -105,23 +93,24 @@ class Connection:
 
     def look(self, *commands: Command) -> list[Any]:
         """Return the same, with an `Answer` in the place of what was refused for good."""
-        give_up = time.monotonic() + self.wait_seconds
-        pause = FIRST_PAUSE_SECONDS
+        waiting = _Waiting(self.wait_seconds)
         while True:
+            wire = self._connected(waiting)
             try:
-                answers = self._exchange(self._connected(give_up), commands)
+                answers = self._exchange(wire, commands, waiting)
             except Broken as error:
-                if time.monotonic() + pause > give_up:
-                    raise self.unavailable(str(error)) from error
+                if waiting.over:
+                    raise self.unavailable(error) from error
+            except Foreign as error:
+                raise no_server(error, self.shown) from error
             else:
                 passing = next((answer for answer in answers if isinstance(answer, Answer) and passes(answer)), None)
                 if passing is None:
                     return answers
-                self._wait_or_refuse(passing, give_up, pause)
-            time.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                self._wait_or_refuse(passing, waiting)
+            waiting.pause()
 
-    def ask_script(self, asked: Script, keys: Keys, *values: str | bytes | int) -> Any:
+    def ask_script(self, asked: Script, keys: Sequence[str], *values: str | bytes | int) -> Any:
         """Return the answer of a script that only reads."""
         (answer,) = self.look(("EVALSHA", asked.digest, len(keys), *keys, *values))
         if isinstance(answer, Answer) and answer.code == "NOSCRIPT":
@@ -132,20 +121,15 @@ class Connection:
 
     # --- what writes ---
 
-    def tell_script(self, told: Script, keys: Keys, *values: str | bytes | int) -> Any:
-        """Carry out a script that writes, and return its answer.
-
-        Raises LostReply where nobody knows what became of it. A server that refuses it for now is waited for: what was
-        refused was not carried out.
-        """
-        give_up = time.monotonic() + self.wait_seconds
-        pause = FIRST_PAUSE_SECONDS
+    def tell_script(self, told: Script, keys: Sequence[str], *values: str | bytes | int) -> Any:
+        """Carry out a script that writes; return its answer. Raises LostReply where nobody knows what became of it."""
+        waiting = _Waiting(self.wait_seconds)
         command: Command = ("EVALSHA", told.digest, len(keys), *keys, *values)
         while True:
-            connected = self._connected(give_up)
+            wire = self._connected(waiting)
             try:
-                (answer,) = self._exchange(connected, (command,))
-            except (Broken, ConfigError) as error:
+                (answer,) = self._exchange(wire, (command,), waiting)
+            except (Broken, Foreign) as error:
                 raise LostReply(
                     f"the connection to {self.shown} broke before the answer came: {error}.", "Try again later."
                 ) from error
@@ -154,140 +138,48 @@ class Connection:
             if answer.code == "NOSCRIPT" and command[0] == "EVALSHA":
                 command = ("EVAL", told.text, *command[2:])
                 continue
-            self._wait_or_refuse(answer, give_up, pause)
-            time.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            self._wait_or_refuse(answer, waiting)
+            waiting.pause()
 
-    def _wait_or_refuse(self, answer: Answer, give_up: float, pause: float) -> None:
+    def _wait_or_refuse(self, answer: Answer, waiting: _Waiting) -> None:
         """Raise what an answer means, unless it may be another one in a moment."""
-        if passes(answer) and time.monotonic() + pause <= give_up:
-            self.close()  # another server may take over under this name
-            return
-        raise translated(answer, self.shown) from answer
+        if not passes(answer) or waiting.over:
+            raise translated(answer, self.shown) from answer
+        self.close()  # another server may take over under this name
 
     # --- the connection ---
 
-    def _connected(self, give_up: float) -> Any:
-        """Return a connection that was usable when it was used last; the parent's is none after a fork."""
-        if self._driver is not None and self._process == os.getpid():
-            return self._driver
-        self._driver = None
-        pause = FIRST_PAUSE_SECONDS
+    def _connected(self, waiting: _Waiting) -> Wire:
+        """Return a wire that was usable when it was used last; after a fork the parent's is none."""
+        if self._wire is not None and self._process == os.getpid():
+            return self._wire
+        self._wire = None
         while True:
             try:
-                self._driver, self._process = self._connect(), os.getpid()
-                return self._driver
+                self._wire, self._process = Wire(self._target, waiting.answer_by), os.getpid()
+                return self._wire
             except Broken as error:
-                if time.monotonic() + pause > give_up:
-                    raise self.unavailable(str(error)) from error
+                if waiting.over:
+                    raise self.unavailable(error) from error
             except Answer as answer:
-                self._wait_or_refuse(answer, give_up, pause)
-            time.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                self._wait_or_refuse(answer, waiting)
+            except (Foreign, Untrusted) as error:
+                raise no_server(error, self.shown) from error
+            waiting.pause()
 
-    def _connect(self) -> Any:
-        """Connect once. Raises Broken, Answer, ConfigError."""
-        made: Any = SSLConnection if self.server.scheme == "rediss" else PlainConnection
+    def _exchange(self, wire: Wire, commands: Sequence[Command], waiting: _Waiting) -> list[Any]:
         try:
-            try:
-                connection = made(**self._options, driver_info=None)
-            except TypeError:  # older drivers name it otherwise; it would cost two round trips at each start
-                connection = made(**self._options, lib_name=None, lib_version=None)
-            connection.connect()
-        except driver.RedisError as error:
-            raise self._said(error) from error
-        except OSError as error:
-            raise Broken(_words(error)) from error
-        return connection
-
-    def _exchange(self, connected: Any, commands: Sequence[Command]) -> list[Any]:
-        """Send commands and return their answers, an `Answer` for each that is refused. Raises Broken."""
-        answers: list[Any] = []
-        try:
-            connected.send_packed_command([_packed(commands)], check_health=False)
-            while len(answers) < len(commands):
-                try:
-                    answers.append(connected.read_response())
-                except driver.ResponseError as error:
-                    answers.append(_answer(error))
-        except driver.RedisError as error:
-            self.close()
-            said = self._said(error)
-            if isinstance(said, Answer):
-                return [*answers, *[said] * (len(commands) - len(answers))]
-            raise said from error
-        except BaseException:  # interrupted: nobody may take a late answer for that to the next question
+            return wire.exchange(commands, waiting.answer_by)
+        except BaseException:  # interrupted, too: nobody may take a late answer for that to the next question
             self.close()
             raise
-        return answers
 
-    def _said(self, error: driver.RedisError) -> Exception:
-        """Return what an error of the driver is: an answer, a broken connection, or something a person must mend."""
-        if isinstance(error, driver.InvalidResponse):
-            return ConfigError(NO_SERVER.format(shown=self.shown), "Nothing was run; name the right host and port.")
-        words = _words(error)
-        if "CERTIFICATE_VERIFY_FAILED" in words:
-            return ConfigError(UNTRUSTED.format(shown=self.shown), "Name its authority: &ssl_ca_certs=/PATH")
-        if "WRONG_VERSION_NUMBER" in words:
-            return ConfigError(NO_TLS.format(shown=self.shown), "Write redis://, or name its encrypted port.")
-        if "max number of clients" in words:
-            return Answer("ERR", words)
-        if isinstance(error, driver.ResponseError) or any(isinstance(error, kind) for kind, _ in ANSWERS):
-            return _answer(error)
-        return Broken(words)
-
-    def unavailable(self, why: str) -> StoreUnavailable:
+    def unavailable(self, why: Broken) -> StoreUnavailable:
         """Return the error for a server that gave no answer in time."""
         return StoreUnavailable(f"{self.shown} could not be reached in time: {why}.", "Nothing was started.")
 
     def close(self) -> None:
         """Let go of the connection; the next question makes another."""
-        connection, self._driver = self._driver, None
-        if connection is not None and self._process == os.getpid():
-            connection.disconnect()
-
-
-def _options(address: str, shown: str, patience: float) -> dict[str, Any]:
-    """Return what the driver is to be made with, from an address."""
-    try:
-        told: dict[str, Any] = parse_url(address)  # type: ignore[no-untyped-call]
-    except ValueError as error:
-        raise ConfigError(f"{shown} is not an address of Redis: {_words(error)}.", "Mend it.") from error
-    told.pop("connection_class", None)
-    known = {"host", "port", "db", "username", "password", *OPTIONS}
-    if strange := sorted(set(told) - known):
-        raise ConfigError(
-            f"{shown}: the option {plain(strange[0])!r} is not known.", f"An address may have {', '.join(OPTIONS)}."
-        )
-    told.setdefault("host", "localhost")
-    secure = {"ssl_check_hostname": told.get("ssl_cert_reqs") != "none"} if address.startswith("rediss:") else {}
-    limits = {"socket_timeout": patience, "socket_connect_timeout": patience, "socket_keepalive": True}
-    return {**told, **secure, **limits, "protocol": 2}
-
-
-def _packed(commands: Sequence[Command]) -> bytes:
-    """Return commands as they are sent. The driver could do it, too, in several times the time.
-
-    Source: the manual of Redis, "Redis serialization protocol", "Sending commands to a Redis server".
-    """
-    parts: list[bytes] = []
-    for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
-        for word in command:
-            told = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogatepass")
-            parts.append(b"$%d\r\n%b\r\n" % (len(told), told))
-    return b"".join(parts)
-
-
-def _answer(error: Exception) -> Answer:
-    """Return the answer that the driver has made an error of: it keeps the first word to itself where it knows it."""
-    words = _words(error)
-    for kind, code in ANSWERS:
-        if isinstance(error, kind):
-            return Answer(code, words)
-    code, _, rest = words.partition(" ")
-    return Answer(code, rest) if code.isupper() else Answer("ERR", words)
-
-
-def _words(error: Exception) -> str:
-    return plain(" ".join(str(error).split())).rstrip(".") or type(error).__name__
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
