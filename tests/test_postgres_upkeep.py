@@ -96,7 +96,8 @@ def test_a_hundred_thousand_runs_are_pruned_while_a_job_works_beside(store, url,
         " triggered_by, started_at, finished_at, late, reconciling, granted"
     )
     admin.execute(
-        f"INSERT INTO runs ({columns}) SELECT 'j', n * 60, n::text, '', n * 60 + 60, 'done', 1, 1, 'x', 0, 1, 'schedule',"
+        f"INSERT INTO runs ({columns})"
+        " SELECT 'j', n * 60, n::text, '', n * 60 + 60, 'done', 1, 1, 'x', 0, 1, 'schedule',"
         " to_timestamp(n * 60), to_timestamp(n * 60 + 1), false, false, false FROM generate_series(1, 100000) AS n"
     )
     columns = 'job, window_start, "window", input, event, attempt, generation, owner, triggered_by, host, data, at'
