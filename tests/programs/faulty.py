@@ -9,7 +9,7 @@ import sys
 import time
 
 from ranonce import ledger, lifecycle
-from ranonce.lifecycle import BUSY, FINISH, MINE, RENEW, TABLE, Sighting
+from ranonce.lifecycle import BUSY, CLAIM, DONE, FAILED, FINISH, MINE, RENEW, TABLE, Sighting
 from ranonce.stores import sqlite
 from ranonce.stores.sqlite_file import SQL
 
@@ -74,6 +74,25 @@ def bare_error():
 def wall_clock():
     """Leases follow the clock that anybody can set."""
     sqlite.boot_clock = lambda: time.time()  # noqa: PLW0108 - it may be set later
+
+
+def done_is_not_final():
+    """What is done is done again, and the events are not asked whether it was."""
+    sqlite.SqliteStore.witnessed = lambda self, key, window_start, generation: False
+    TABLE[DONE][CLAIM] = TABLE[FAILED][CLAIM]
+
+
+def hold_is_forgotten():
+    """What crashed is tried again, whatever its policy says."""
+    lifecycle._crash_ends_it = lambda snap, ask, run, seen: None
+
+
+def verdict_not_written():
+    """A verdict is said to be committed, and was not."""
+    commit = sqlite.SqliteStore.commit
+    sqlite.SqliteStore.commit = lambda self, decision, key, after: (
+        decision.events if decision.drop_lease else commit(self, decision, key, after)
+    )
 
 
 def lost_event():

@@ -73,7 +73,11 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     except _Told as told:
         _tell_left(stage)
         die_by(told.number)
-    return _tell_left(stage) or status
+    except BaseException:
+        _tell_left(stage)
+        raise
+    left = _tell_left(stage)
+    return status or left
 
 
 def _carry_out(stage: Stage, progress: _Progress, *, as_json: bool) -> int:
@@ -82,6 +86,8 @@ def _carry_out(stage: Stage, progress: _Progress, *, as_json: bool) -> int:
     in_time = True
     try:
         with stage:
+            for note in stage.notes:
+                say(f"ranonce: {plain(note)}")
             for outcome in rehearse(stage):
                 progress.clear()
                 counted[outcome.state] += 1

@@ -1,14 +1,11 @@
 """Where a drill plays: a scratch ledger beside the user's, hosts of its own in a temporary folder, and its processes.
 
-All of it is removed at the end, however the drill ends. One that was killed outright leaves a folder in the temporary
-directory that names its scratch ledgers; the next drill on the same store removes both. A lock on a file in the folder
-says that its drill is alive.
+All of it is removed at the end, however the drill ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
@@ -18,21 +15,18 @@ import time
 from ranonce.drill.asking import declare, new_owner
 from ranonce.drill.crew import Crew, Deadline, Member, settled
 from ranonce.drill.invoking import Host, Triggered
+from ranonce.drill.leftovers import PREFIX, TIDY_SECONDS, keep_alive, remember, removed, sweep
 from ranonce.drill.processes import Processes, program, uninterrupted
-from ranonce.errors import RanonceError
+from ranonce.errors import ConfigError, RanonceError
 from ranonce.ledger import OpenLedger
 from ranonce.record import Record
 from ranonce.stores import open_store, site_of
-from ranonce.storeurl import masked, public
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Self
 
-PREFIX = "ranonce-drill-"
-#: A folder of a drill that was killed is left alone for so long: until then, what it had started has ended as well.
-SETTLED_SECONDS = 60.0
 #: How long one claim or look waits for the store.
 WAIT_SECONDS = 20.0
 #: Why a scratch ledger may be made where the user's own might get lost.
@@ -57,7 +51,7 @@ class Asked(Record):
 class Stage:
     """A context manager: the scratch ledger stands within it, and nothing is left after it.
 
-    `left` are sentences about what could not be removed.
+    `left` are sentences about what could not be removed, `notes` about what a person should know besides.
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -67,6 +61,7 @@ class Stage:
         self.ledger_id = new_owner()
         self.folder = ""
         self.left: list[str] = []
+        self.notes: list[str] = []
         self._scratch: list[str] = []
         self._opened: list[OpenLedger] = []
         self._alive: int | None = None
@@ -74,30 +69,47 @@ class Stage:
     # --- making and removing ---
 
     def __enter__(self) -> Self:
-        _sweep(self.asked.url)
+        sweep(self.asked.url)
         try:
             with uninterrupted():
                 self.folder = tempfile.mkdtemp(prefix=PREFIX)
                 self.processes = Processes(self.folder, self.asked.words or program())
-            self._alive = os.open(os.path.join(self.folder, "alive"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._alive, fcntl.LOCK_EX)
-            self.url = self.scratch()
-            site_of(self.url, wait_seconds=WAIT_SECONDS).create(self.ledger_id, volatile=VOLATILE)
-        except BaseException:
-            self.close()
+            self._alive = keep_alive(self.folder)
+            self._create()
+        except BaseException as error:
+            self.close(wait_seconds=TIDY_SECONDS)
+            if isinstance(error, RanonceError):  # nothing was made: it is made whole or not at all
+                self.left.clear()
+                shutil.rmtree(self.folder, ignore_errors=True)
             raise
         return self
+
+    def _create(self) -> None:
+        """Make the scratch ledger."""
+        wait = min(WAIT_SECONDS, self.asked.deadline)
+        beside = site_of(self.asked.url, wait_seconds=wait)
+        if (risk := beside.risk()) is not None:
+            self.notes.append(f"the store is on {risk.kind}: {risk.problem}. A drill does not show what that costs.")
+        self.url = self.scratch()
+        site = site_of(self.url, wait_seconds=wait)
+        try:
+            site.create(self.ledger_id, volatile=VOLATILE)
+        except ConfigError as error:
+            raise ConfigError(
+                error.sentence,
+                "A drill makes a scratch ledger under a name of its own beside yours: let it ask as somebody who may.",
+            ) from error
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
+    def close(self, *, wait_seconds: float = WAIT_SECONDS) -> None:
         """End and remove everything; a second time does nothing."""
         if not self.folder:
             return
         self.clear()
         while self._scratch:
-            if (problem := _removed(self._scratch.pop())) is not None:
+            if (problem := removed(self._scratch.pop(), wait_seconds)) is not None:
                 self.left.append(problem)
         if self._alive is not None:
             os.close(self._alive)
@@ -109,8 +121,7 @@ class Stage:
         """Return the address of one more scratch ledger, which is yet to be made; it is removed with the others."""
         stamp = time.strftime("%Y%m%dt%H%M%S", time.gmtime())
         name = f"drill_{stamp}_{os.urandom(4).hex()}"
-        with open(os.path.join(self.folder, "scratch"), "a", encoding="utf-8") as file:
-            file.write(f"{name} {public(self.asked.url)}\n")
+        remember(self.folder, name, self.asked.url)
         url = site_of(self.asked.url, wait_seconds=WAIT_SECONDS).scratch(name)
         self._scratch.append(url)
         return url
@@ -179,59 +190,3 @@ class Stage:
         finally:
             os.close(gate)
             os.close(opener)
-
-
-def _removed(url: str) -> str | None:
-    """Remove a scratch ledger; return the sentence about why that was not possible, or None."""
-    try:
-        site_of(url, wait_seconds=WAIT_SECONDS).destroy()
-    except FileNotFoundError:
-        return None
-    except (RanonceError, OSError) as error:
-        return f"the scratch ledger {masked(url)} could not be removed: {error}"
-    return None
-
-
-def _sweep(url: str) -> None:
-    """Remove what drills on the same store have left that were killed."""
-    above = tempfile.gettempdir()
-    for name in os.listdir(above):
-        folder = os.path.join(above, name)
-        if name.startswith(PREFIX) and _is_dead(folder):
-            names = _scratch_of(folder, url)
-            site = site_of(url, wait_seconds=WAIT_SECONDS)
-            if names and all(_removed(site.scratch(scratch)) is None for scratch in names):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_dead(folder: str) -> bool:
-    """Say whether a folder is one of this user's drills that was killed some time ago."""
-    try:
-        seen = os.lstat(folder)
-        if seen.st_uid != os.geteuid() or seen.st_mode & 0o077 or seen.st_mtime > time.time() - SETTLED_SECONDS:
-            return False
-        alive = os.open(os.path.join(folder, "alive"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(alive)
-    return True
-
-
-def _scratch_of(folder: str, url: str) -> list[str]:
-    """Return the names of the scratch ledgers of a drill, if all of them were made beside this store."""
-    try:
-        with open(os.path.join(folder, "scratch"), encoding="utf-8") as file:
-            told = [line.rstrip("\n").partition(" ") for line in file]
-    except (OSError, ValueError):
-        return []
-    ours = [name for name, _, beside in told if beside == public(url) and _is_scratch(name)]
-    return ours if len(ours) == len(told) else []
-
-
-def _is_scratch(name: str) -> bool:
-    return name.startswith("drill_") and name.replace("_", "a").isalnum() and name.isascii()
