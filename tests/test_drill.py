@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -24,6 +25,7 @@ from ranonce.errors import StoreUnavailable
 from ranonce.stores import site_of
 from ranonce.stores.base import Risk
 from ranonce.stores.sqlite_site import SqliteSite
+from ranonce.storeurl import masked
 from tests.programs import faulty
 from tests.servers import free_port
 
@@ -288,6 +290,23 @@ def test_nothing_is_left_on_a_server(server, request):
         assert stage.left == []
         assert [site_of(place, wait_seconds=20).stands() for place in places] == [False, False]
         assert not site_of(url, wait_seconds=20).stands()
+
+
+def test_a_password_stands_in_no_file_and_in_no_argument(postgres, tmp_path, monkeypatch):
+    arguments = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **how: arguments.extend(words) or popen(words, **how))
+    with postgres.place() as url, contextlib.ExitStack() as stack:
+        if masked(url) != url:
+            pytest.skip("this server's own password is none that a test may look for")
+        secret = url.replace("@", ":sesame@", 1)
+        stage = stack.enter_context(Stage(Asked(secret, dict(os.environ), rounds=1)))
+        for name in ("single-winner", "lost-reply", "wiped-host", "foreign-store"):
+            assert play(stage, name).state == HELD
+        written = b"".join(path.read_bytes() for path in Path(stage.folder).rglob("*") if path.is_file())
+    assert b"drill_" in written
+    assert b"sesame" not in written
+    assert "sesame" not in "".join(arguments)
 
 
 # --- answers that get lost ------------------------------------------------------------------------------------------
