@@ -6,13 +6,13 @@ import os
 import time
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.opening import open_ledger, tell_warnings
+from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command
 from ranonce.cli.report import write, write_json
 from ranonce.errors import UsageError
 from ranonce.names import plain
 from ranonce.signals import Signals, die_by
-from ranonce.storeurl import sqlite_path
+from ranonce.storeurl import masked, server_of, sqlite_path
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
@@ -28,20 +28,19 @@ COMMAND = Command(
     (JSON, *LEDGER_OPTIONS),
     description="""Writes one consistent state of a SQLite ledger to a new private file, checks it, and only then gives
     it its name. Where PATH is a folder, the file in it is named after the present instant. A copy made in another way
-    while jobs run may miss what stands in the ledger's -wal file.""",
+    while jobs run may miss what stands in the ledger's -wal file. A ledger on a server is backed up by what its server
+    has for that, or exported.""",
 )
 
 
 def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Write the copy; say up to where it goes, and how it is put back."""
-    config, ledger = open_ledger(parsed, environ, reading=True)
-    tell_warnings(ledger)
+    config = read_config(parsed, environ)
     store = sqlite_path(config.ledger.store)
     if store is None:
-        raise UsageError(
-            f"`ranonce backup` copies a SQLite ledger, and this one is at {config.ledger.store}.",
-            "Use what its server has for backups.",
-        )
+        raise _of_a_server(config.ledger.store)
+    ledger = ledger_of(config, environ, reading=True)
+    tell_warnings(ledger)
     from ranonce.stores.sqlite_upkeep import SqliteUpkeep
 
     upkeep = ledger.store.upkeep()
@@ -69,6 +68,21 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     )
     return 0
+
+
+def _of_a_server(url: str) -> UsageError:
+    """Return the error for a ledger on a server, with what backs it up."""
+    server = server_of(url)
+    if server is not None and server.scheme == "postgresql":
+        how = f"Use what its server has: pg_dump --format=custom --schema={server.namespace} --file=PATH URL"
+    elif server is not None:
+        how = "Use what its server has: BGSAVE, then copy the RDB file it has written; or copy its append-only files"
+    else:
+        how = "There is nothing to keep of it"
+    return UsageError(
+        f"`ranonce backup` copies a SQLite ledger, and this one is at {masked(url)}.",
+        f"{how}. What every store can be filled from again: ranonce export PATH",
+    )
 
 
 def _named(path: str) -> str:

@@ -11,7 +11,7 @@ from ranonce.errors import ConfigError, NotThisLedger
 from ranonce.ledger import OpenLedger, known_ledger, remember_ledger
 from ranonce.record import Record
 from ranonce.stores import open_store, site_of
-from ranonce.storeurl import masked
+from ranonce.storeurl import masked, public, same_place, server_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,14 +32,18 @@ COMMAND = Command(
     ),
     description="""Creates the ledger, gives it an id, and writes both into the configuration. Prints RANONCE_STORE= and
     RANONCE_LEDGER= for places without a configuration file. Calling it again changes nothing, except that it brings the
-    tables of an older version up to date; it refuses to create a second ledger where one is known to have been.""",
+    tables of an older version up to date; it refuses to create a second ledger where one is known to have been.
+
+    A ledger in PostgreSQL is a schema of a database that exists; one in Redis or Valkey is a name space of keys. A
+    password comes from the environment (RANONCE_STORE, or ${NAME} in the configuration) and is never written.""",
 )
 
 
 class Made(Record):
-    """What `init` found or made."""
+    """What `init` found or made. The address of the store is without its password; `named_by` says who named it."""
 
     store: str
+    named_by: str
     ledger: str
     created: bool
     upgraded: bool
@@ -60,9 +64,15 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     ):  # what this host's journal knows of it must be there: a copy of yesterday's is no ledger to go on with
         OpenLedger.open(config.ledger.store, ledger, state_folder=states, reading=True).close()
     remember_ledger(states, config.ledger.store, ledger)
-    problem = _write_config(path, config.ledger.store, ledger, environ)
-    made = Made(config.ledger.store, ledger, created, upgraded, None if problem else path)
-    _tell(made, problem, as_json=parsed.flag("json"))
+    store = config.ledger.store
+    problem = _write_config(path, store, ledger, environ)
+    made = Made(public(store), config.ledger.source, ledger, created, upgraded, None if problem else path)
+    if parsed.flag("json"):
+        import json
+
+        print(json.dumps(made.as_dict()))
+    else:
+        _tell(made, store, problem)
     return 0
 
 
@@ -77,9 +87,9 @@ def _refuse_second(path: str, wanted: LedgerSpec, environ: Mapping[str, str]) ->
     """Refuse to put another ledger into a configuration that has one: its finished windows would all run again."""
     bare = {name: value for name, value in environ.items() if not name.startswith("RANONCE_")}
     named = load(path, bare).ledger
-    if named.ledger_id is not None and named.store != wanted.store:
+    if named.ledger_id is not None and not same_place(named.store, wanted.store):
         raise ConfigError(
-            f"{path} already names the ledger {named.ledger_id} at {named.store}.",
+            f"{path} already names the ledger {named.ledger_id} at {masked(named.store)}.",
             "Nothing was changed: in another ledger every finished window would run again. "
             "For a second ledger name another --config.",
         )
@@ -121,7 +131,9 @@ def _create(store: str, site: Site, accept_volatile: bool) -> str:
     if risk is not None and not accept_volatile:
         raise ConfigError(
             f"{masked(store)} is on {risk.kind}: {risk.problem}.",
-            "Name a place that lives longer than the jobs (--store), or pass --accept-volatile.",
+            "Name a place that lives longer than the jobs (--store), or pass --accept-volatile."
+            if server_of(store) is None
+            else "Nothing was created. Change that setting, name another server (--store), or pass --accept-volatile.",
         )
     ledger = os.urandom(16).hex()
     site.create(ledger, volatile=f"{risk.kind}: {risk.problem}" if risk else None)
@@ -141,20 +153,25 @@ def _write_config(path: str | None, store: str, ledger: str, environ: Mapping[st
     return None
 
 
-def _tell(made: Made, problem: str | None, *, as_json: bool) -> None:
-    if as_json:
-        import json
-
-        print(json.dumps(made.as_dict()))
-        return
-    print(f"{'Created' if made.created else 'Found'} the ledger {made.ledger} at {made.store}.")
+def _tell(made: Made, store: str, problem: str | None) -> None:
+    print(f"{'Created' if made.created else 'Found'} the ledger {made.ledger} at {masked(store)}.")
     if made.upgraded:
         print("Its tables were those of an older version; now they are this one's.")
     if made.config:
         print(f"Written to {made.config}. Where there is no such file, set:")
     else:
         print(f"No configuration was written: {problem} Set instead:")
-    print(f"RANONCE_STORE={made.store}")
+    if masked(store) == store:
+        print(f"RANONCE_STORE={store}")
+    else:
+        print(f"RANONCE_STORE=…   # the whole address with its password, which is written nowhere; {_whence(made)}")
     print(f"RANONCE_LEDGER={made.ledger}")
     if made.created:
         print('Next: ranonce add JOB --every "0 2 * * *" -- COMMAND')
+
+
+def _whence(made: Made) -> str:
+    """Say where the password came from, since jobs need it from there, too."""
+    if made.named_by.startswith("$"):
+        return f"here it came from {made.named_by}, which jobs need, too"
+    return f"here it came from the variables that {made.named_by} names, which jobs need, too"
