@@ -30,5 +30,9 @@ def born_long_ago(world: World) -> None:
     if world.url.startswith("sqlite"):
         world.sql(statement)
         return
+    if world.url.startswith("redis"):
+        with world.opened() as store:
+            store._connection.ask(("HSET", store.keys("ledger"), "created_at", "0.0"))  # type: ignore[attr-defined]
+        return
     with postgres_behind(world) as db:
         db.execute(statement)

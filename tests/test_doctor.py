@@ -309,8 +309,10 @@ class Clocks:
         self.boot += seconds
         self.wall += 0 if self.frozen else seconds
 
-    def seen(self, planted=None, journal=None, facts=()):
+    def seen(self, planted=None, journal=None, facts=(), *, server=False):
         store = planted.store if planted else None
+        if store is not None and not server:
+            store.beside = "/var/lib"  # a file: its clock is this host's
         return list(
             clocks.clock(
                 store, journal, list(facts), wall=lambda: self.wall, boot=lambda: self.boot, sleep=self.pass_time
@@ -336,6 +338,16 @@ def test_a_clock_behind_the_last_event_is_seen():
     planted.run("2026-11-09")
     found = one(Clocks(NOON - 2 * 86400).seen(planted))
     assert (found.level, "behind the ledger's last event" in found.seen) == (PROBLEM, True)
+
+
+@pytest.mark.parametrize(("off", "said"), [(10800, "3h ahead of the store's"), (-91, "1m 30s behind the store's")])
+def test_a_clock_that_differs_from_a_servers_is_seen_and_the_servers_dates_what_is_recorded(off, said):
+    planted = Planted("day")
+    planted.clock = NOON
+    planted.run("2026-11-09")
+    found = one(Clocks(NOON + off).seen(planted, server=True))
+    assert (found.level, said in found.seen) == (PROBLEM, True)
+    assert levels(Clocks(NOON + 0.5).seen(planted, server=True)) == [OK]
 
 
 @pytest.mark.parametrize(("jump", "word"), [(-660.0, "back"), (90 * 86400.0, "forward")])

@@ -47,10 +47,14 @@ class _Stop(Record):
     gates: tuple[Gate, ...]
 
 
-def _stop_of(text: str, job: str) -> _Stop:
-    told, now = json.loads(text), time.time()
-    gates = tuple(Gate(str(name), float(until), str(told["reason"]), job, now) for name, until in told["gates"])
-    return _Stop(str(told["reason"]), None if told["resume_at"] is None else float(told["resume_at"]), gates)
+def _stop_of(text: str, job: str, now: float) -> _Stop:
+    """Return the stop that `ranonce stop` has asked for. `now` is by the ledger's clock."""
+    told = json.loads(text)
+    reason, resume_at = str(told["reason"]), None if told["resume_at"] is None else float(told["resume_at"])
+    if told.get("after") is not None:
+        resume_at = now + float(told["after"])
+    gates = tuple(Gate(str(name), resume_at or float(until), reason, job, now) for name, until in told["gates"])
+    return _Stop(reason, resume_at, gates)
 
 
 class Attempt:
@@ -89,12 +93,12 @@ class Attempt:
             if looked is not None:
                 return looked
         if (signum := self.terms.signals.first) is not None:
-            return Verdict(STOPPED, time.time(), reason="signal"), 128 + signum, signum
+            return Verdict(STOPPED, self.ledger.now(), reason="signal"), 128 + signum, signum
         failpoint("run:before-child")
         ending = self._run(self.spec.command)
         failpoint("run:child-ended")
         if isinstance(ending, SpawnFailed):
-            return Verdict(FAILED, time.time(), ending.sentence, ending.exit), ending.exit, None
+            return Verdict(FAILED, self.ledger.now(), ending.sentence, ending.exit), ending.exit, None
         return self._judge(ending)
 
     def _run(self, command: tuple[str, ...]) -> Ending | SpawnFailed:
@@ -149,7 +153,7 @@ class Attempt:
     def _reconcile(self) -> tuple[Verdict, int, int | None] | None:
         """Look whether the crashed attempt did its work. None: it did not, and this attempt goes on."""
         ending = self._run(self.spec.reconcile)
-        now = time.time()
+        now = self.ledger.now()
         if isinstance(ending, SpawnFailed):
             return Verdict(HELD, now, reason=f"reconcile: {ending.sentence}"), EX_PERSON_NEEDED, None
         if ending.interrupted:
@@ -171,7 +175,7 @@ class Attempt:
 
     def _judge(self, ending: Ending) -> tuple[Verdict, int, int | None]:
         """Say what an ending means: the outcome, the exit status, and the signal to die by."""
-        now = time.time()
+        now = self.ledger.now()
         data: dict[str, object] = {}
         if ending.leftovers:
             data["leftovers"] = [f"{left.pid} {left.name}" for left in ending.leftovers]
@@ -217,7 +221,7 @@ class Attempt:
         """Return what `ranonce stop` said inside the job, or what a declared exit code says; None if neither did."""
         try:
             if self.file and (text := self.file.take_stop()) is not None:
-                return _stop_of(text, self.claim.key.job)
+                return _stop_of(text, self.claim.key.job, self.ledger.now())
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.ledger.warnings.append(f"a request to stop could not be read, and is passed over: {error}")
         if ending.exit in self.spec.stop_exit_codes:

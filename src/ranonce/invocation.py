@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 class Asked(Record):
     """What one call asks for. Instants are unix seconds.
 
-    `settings` are the job's settings that were given now, by their names in `JobSpec`; `digest` is the full SHA-256 of
-    the input, `terminal` whether a person sits before it.
+    `now` is what chooses windows and delays, None for the present. `settings` are the job's settings that were given
+    with it, by their names in `JobSpec`; `digest` is the full SHA-256 of the input, `terminal` whether a person sits
+    before it.
     """
 
-    now: float
+    now: float | None = None
     settings: Mapping[str, Any] = {}
     window: str | None = None
     scheduled_at: float | None = None
@@ -57,6 +58,9 @@ class Invocation:
         self.environ = environ
         self.config = config
         self.ledger = ledger
+        #: What chooses windows and delays: the present, by the clock that leases and events go by, unless one was told.
+        self.now = ledger.now() if asked.now is None else asked.now
+        ledger.warn_of_the_clock()
         self.spec = self._spec(job)
 
     def _spec(self, job: str) -> JobSpec:
@@ -103,10 +107,10 @@ class Invocation:
             self.ledger.warnings.append(f"recorded first what an earlier run could not: {key} {outcome}")
         spec = self.spec
         assert spec.every is not None
-        job = Job(spec.name, 0, self.asked.now, spec.late_after, spec.max_attempts)
+        job = Job(spec.name, 0, self.now, spec.late_after, spec.max_attempts)
         every = Schedule(spec.every, spec.tz, spec.dialect)
         declared, changed = self.ledger.declare(
-            job, every, spec.offset, now=self.asked.now, change=spec.declared, still=self._still_stands
+            job, every, spec.offset, now=self.now, change=spec.declared, still=self._still_stands
         )
         if changed:
             self.ledger.warnings.append(
@@ -127,7 +131,7 @@ class Invocation:
             return recorded.versions
         assert self.spec.every is not None
         spec = self.spec
-        return (ScheduleVersion(1, self.spec.every, spec.tz, spec.dialect, spec.offset, None, self.asked.now),)
+        return (ScheduleVersion(1, self.spec.every, spec.tz, spec.dialect, spec.offset, None, self.now),)
 
     def orders(self, declared: Declared) -> list[Order]:
         """Return the orders of a trigger: the earlier windows that `catch_up` wants done first, then its own."""
@@ -146,7 +150,7 @@ class Invocation:
             window=window,
             schedule=version.number,
             served_from=schedule_of(version).shift(window, -version.offset).start if version.offset else window.start,
-            now=self.asked.now,
+            now=self.now,
             trigger=trigger,
             chosen_by=chosen_by,
         )
@@ -159,7 +163,7 @@ class Invocation:
         else:
             chosen = choose(
                 declared.schedule,
-                now=asked.now,
+                now=self.now,
                 early=self.spec.early,
                 offset=version.offset,
                 scheduled_at=asked.scheduled_at,
@@ -182,7 +186,7 @@ class Invocation:
                 window=found.window,
                 schedule=found.schedule,
                 served_from=found.window.start,
-                now=self.asked.now,
+                now=self.now,
                 trigger="catch-up",
                 chosen_by="catch-up",
             )
@@ -191,7 +195,7 @@ class Invocation:
                 self.spec,
                 declared,
                 before=current.window.start,
-                now=self.asked.now,
+                now=self.now,
                 given=current.key.input,
             )
         ]

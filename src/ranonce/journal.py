@@ -19,7 +19,7 @@ from ranonce.timefmt import format_instant, parse_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from ranonce.lifecycle import Event
@@ -61,9 +61,10 @@ def decode(line: bytes) -> dict[str, Any] | None:
 class Journal:
     """The journal of one ledger on this host. It need not exist: a host that saw nothing has nothing to say."""
 
-    def __init__(self, folder: str, epoch: int = 1) -> None:
+    def __init__(self, folder: str, epoch: int = 1, *, present: Callable[[], float] = time.time) -> None:
         self.path = os.path.join(folder, "journal.jsonl")
         self.epoch = epoch
+        self._present = present  # by the clock that events are dated by: a server has its own
         self._clock = clock_domain(this_host())
 
     def append(self, events: Iterable[Event]) -> None:
@@ -96,7 +97,7 @@ class Journal:
             "at": format_instant(event.at, precision="ms"),
             "clock": self._clock,
             # What the boot clock read at that instant: some events are recorded long after they happened.
-            "boot": round(boot_clock() - (time.time() - event.at), 3),
+            "boot": round(boot_clock() - (self._present() - event.at), 3),
         }
 
     def tail(self) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from ranonce.calendars import NEVER
 from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint
 from ranonce.journal import Journal
+from ranonce.lifecycle import CLOCK_SLACK_SECONDS as CLOCK_SLACK_SECONDS
 from ranonce.lifecycle import Claim, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
 from ranonce.liveness import HostIdentity, boot_clock, examine, forget, others_may_write, this_host, unrecorded
 from ranonce.record import Record
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ranonce.lifecycle import Ask, Decision, Event, Run, Snapshot
+    from ranonce.storeclock import StoreClock
     from ranonce.stores.base import Store
 
 #: A commit that loses its race is tried again at once; only a store that never lets go ends this.
 FIRST_PAUSE_SECONDS = 0.002
-#: Clocks of several hosts differ by this much without anybody being wrong.
-CLOCK_SLACK_SECONDS = 1.0
 #: A real clock that leaves the boot clock by more than this was set, or stands still; slewing is far slower.
 CLOCK_JUMP_SECONDS = 60.0
 
@@ -71,13 +71,16 @@ class _Left(Record):
 class OpenLedger:
     """An open ledger. `folder` is this ledger's state folder on this host, or None where there is none."""
 
-    def __init__(self, store: Store, *, folder: str | None, wait_seconds: float = 30.0) -> None:
+    def __init__(
+        self, store: Store, *, folder: str | None, wait_seconds: float = 30.0, clock: StoreClock | None = None
+    ) -> None:
         self.store = store
         self.folder = folder
         self.wait_seconds = wait_seconds
         self.host: HostIdentity = this_host()
-        self.journal = Journal(folder, store.identity().epoch) if folder else None
         self.warnings: list[str] = []
+        self._clock = clock or _clock_of(store)
+        self.journal = Journal(folder, store.identity().epoch, present=self.now) if folder else None
         self._left: _Left | None = None
 
     @classmethod
@@ -120,28 +123,52 @@ class OpenLedger:
         opened = cls(store, folder=folder, wait_seconds=wait_seconds)
         if opened.journal:
             opened.journal.check(seen, store)
-            opened._look_at_the_clock(opened.journal.clock_jump(seen, now), now)
+            opened._look_at_the_clock(opened.journal.clock_jump(seen, opened.now()))
+        opened.warn_of_the_clock()
         if folder and not (os.path.isdir(folder) if reading else _usable(folder)):
             opened.folder = opened.journal = None
             if not reading:
                 opened.warnings.append(f"no state folder {folder!r}: no journal and no proof of death on this host")
         return opened
 
-    def _look_at_the_clock(self, jump: float, now: float) -> None:
+    def _look_at_the_clock(self, jump: float) -> None:
         """Say when the real clock reads earlier than the ledger's last event, or has jumped since this host's last."""
-        last = self.store.newest_events(1)
+        whose = "this host's clock" if self._clock is None else "the store's clock"
+        last, now = self.store.newest_events(1), self.now()
         if last and last[0].at > now + CLOCK_SLACK_SECONDS:
-            behind = format_duration(last[0].at - now)
-            self.warnings.append(f"this host's clock is {behind} behind the ledger's last event")
+            self.warnings.append(f"{whose} is {format_duration(last[0].at - now)} behind the ledger's last event")
         if abs(jump) > CLOCK_JUMP_SECONDS:
             way = "forward" if jump > 0 else "back, or stands still,"
-            self.warnings.append(
-                f"this host's clock has gone {way} by {format_duration(abs(jump))} since its last event"
-            )
+            self.warnings.append(f"{whose} has gone {way} by {format_duration(abs(jump))} since this host's last event")
+
+    def warn_of_the_clock(self) -> None:
+        """Say, once, that this host's clock differs from the store's, which is the one that counts."""
+        if self._clock is None:
+            return
+        self.now()  # which looks, if nobody has yet
+        ahead = self._clock.ahead()
+        if ahead:
+            way = "ahead of" if ahead > 0 else "behind"
+            said = f"this host's clock is {format_duration(abs(ahead))} {way} the store's, which counts"
+            if said not in self.warnings:
+                self.warnings.append(said)
+
+    def now(self) -> float:
+        """Return the present, in unix seconds, by the store's real clock. Of a ledger on this host that is our own.
+
+        Whatever is recorded, and whatever is chosen by the time of day, is told by it.
+        """
+        if self._clock is None:
+            return time.time()
+        if not self._clock.known:
+            asked_at = boot_clock()
+            self._clock.seen(self.store.clock().wall, asked_at)
+        return self._clock.now()
 
     def reopen(self, *, wait_seconds: float) -> OpenLedger:
         """Return the same ledger for another thread."""
-        return OpenLedger(self.store.reopen(wait_seconds), folder=self.folder, wait_seconds=wait_seconds)
+        store = self.store.reopen(wait_seconds)
+        return OpenLedger(store, folder=self.folder, wait_seconds=wait_seconds, clock=self._clock)
 
     def close(self) -> None:
         """Let go of the store."""
@@ -163,7 +190,10 @@ class OpenLedger:
         unknown = False
         while True:
             try:
+                asked_at = boot_clock()
                 snap = self.store.read(key, window_start)
+                if self._clock is not None:
+                    self._clock.seen(snap.wall, asked_at)
                 decision = decide(snap)
                 if not decision.writes:
                     return snap, decision
@@ -281,7 +311,7 @@ class OpenLedger:
         return decision.refusal
 
     def _finished_at_once(self, held: Claim, verdict: Verdict) -> bool:
-        """Record the verdict of a short attempt on what its claim is known to have left: there is no need to read it."""
+        """Record the verdict of a short attempt on what its claim is known to have left, without reading it again."""
         left, self._left = self._left, None
         passed = boot_clock() - left.at if left else 0.0
         if left is None or left.snap.run is None or left.snap.run.key != held.key or passed > held.lease_seconds / 2:
@@ -393,7 +423,7 @@ class OpenLedger:
 
     def declared(self, job: str) -> Declared | None:
         """Return the schedule the ledger has for a job, or None."""
-        versions = lifecycle.present_schedules(self.store.schedules(job), time.time())
+        versions = lifecycle.present_schedules(self.store.schedules(job), self.now())
         return Declared(versions[-1], schedule_of(versions[-1]), versions) if versions else None
 
     def declare(
@@ -417,7 +447,7 @@ class OpenLedger:
             recorded = self.declared(job.name)
             version = None
             if recorded is None:
-                version = ScheduleVersion(1, every.every, every.tz, every.dialect, offset, None, time.time())
+                version = ScheduleVersion(1, every.every, every.tz, every.dialect, offset, None, self.now())
             elif recorded.schedule != every or recorded.version.offset != offset:
                 if not change:
                     raise _contradiction(job.name, recorded, every, offset)
@@ -425,7 +455,7 @@ class OpenLedger:
                     raise UsageError(f"the job {job.name!r} was removed.", f"Declare it again: ranonce add {job.name}")
                 start = self._begins(job.name, recorded, every, now)
                 number = self.store.schedules(job.name)[-1].number + 1
-                version = ScheduleVersion(number, every.every, every.tz, every.dialect, offset, start, time.time())
+                version = ScheduleVersion(number, every.every, every.tz, every.dialect, offset, start, self.now())
             same = known and (known.late_after, known.max_attempts) == (job.late_after, job.max_attempts)
             if recorded is not None and version is None and same:
                 return recorded, False
@@ -444,13 +474,22 @@ class OpenLedger:
         Never in a future that is only supposed (`--now`): the windows until then would belong to nobody. Nor in a
         supposed past: what has run since then ran under the schedule it had, and is done.
         """
-        wall = time.time()
+        wall = self.now()
         now = min(now, wall)
         if (end := self.store.last_started_end(job, recorded.version.number, wall)) is not None:
             return end
         earlier = self.store.last_started_end(job, 0, wall)
         begin = int(now) if every.every == NEVER else every.window_at(now).start
         return begin if earlier is None else max(begin, earlier)
+
+
+def _clock_of(store: Store) -> StoreClock | None:
+    """Return what tells the clock of a server; None for a ledger that is a file: its clock is this host's."""
+    if store.beside is not None:
+        return None
+    from ranonce.storeclock import StoreClock
+
+    return StoreClock()
 
 
 def _kept(keep: Callable[[str, bool], None] | None, text: str, *, sync: bool) -> bool:

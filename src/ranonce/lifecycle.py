@@ -47,6 +47,8 @@ NONE, MINE, BUSY, LAPSED, ZOMBIE = "none", "mine", "busy", "lapsed", "zombie"
 # What can be asked.
 CLAIM, RENEW, FINISH, RERUN, RELEASE = "claim", "renew", "finish", "rerun", "release"
 
+#: Clocks of several hosts differ by this much without anybody being wrong.
+CLOCK_SLACK_SECONDS = 1.0
 #: Clocks of several hosts differ by less than this; a record further ahead was made under a wrong clock.
 FUTURE_SLACK_SECONDS = 60.0
 #: A lease that was over for less than this when it was renewed is not worth an event.
@@ -666,8 +668,12 @@ def _lost(snap: Snapshot, held: Claim) -> Refusal:
 
 
 def finish(snap: Snapshot, held: Claim, verdict: Verdict) -> Decision:
-    """Decide whether an attempt's verdict stands. A refused one is recorded as `lost`, so that a double run is seen."""
+    """Decide whether an attempt's verdict stands. A refused one is recorded as `lost`, so that a double run is seen.
+
+    An attempt has ended after its start and before now, whatever the clock of its host says.
+    """
     run = snap.run
+    verdict = verdict.replace(at=min(max(verdict.at, held.started_at), snap.wall))
     move = TABLE[situation(snap, held.owner, held.attempt, {})][FINISH]
     if run is not None and _owns(run, held):
         if move in (SETTLE, SETTLE_LATE):
@@ -702,7 +708,7 @@ def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool) -> Decisi
         late=late,
         reconciling=run.reconciling and verdict.outcome == STOPPED,  # stopped before it was known: still to be known
     )
-    data = {**verdict.data, "exit": verdict.exit, "seconds": round(verdict.at - run.started_at, 3)}
+    data = {**verdict.data, "exit": verdict.exit, "seconds": round(max(verdict.at - run.started_at, 0.0), 3)}
     if late:
         data["late"] = True
     if verdict.resume_at is not None:

@@ -14,6 +14,7 @@ from ranonce.lifecycle import ScheduleVersion
 from ranonce.stores.base import Job
 from ranonce.timefmt import parse_instant
 from tests.behind import born_long_ago
+from tests.clocks import YEAR, at_another_time, clock_warnings
 from tests.conftest import TODAY, instant_in, lives, wait_until
 
 # --- how an instant is written --------------------------------------------------------------------------------------
@@ -264,28 +265,6 @@ def test_both_hours_that_the_clock_shows_twice_are_run(world):
 # --- clocks that are wrong ------------------------------------------------------------------------------------------
 
 
-YEAR = 365 * 86400.0
-#: What Python runs where this is on its path: its real clock is wrong, the boot clock right.
-WRONG_CLOCK = """
-import os, time
-right, offset, still = time.time, float(os.environ["CLOCK_OFFSET"]), os.environ.get("CLOCK_STANDS")
-time.time = lambda: float(still) if still else right() + offset
-"""
-
-
-def at_another_time(world, offset, *words, env=None, stands=None):
-    """Run a command under a clock that is so many seconds off, or stands still at an instant."""
-    folder = world.root / "wrong clock"
-    folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
-    clock = {"PYTHONPATH": str(folder), "CLOCK_OFFSET": str(offset), "CLOCK_STANDS": str(stands or "")}
-    return world.ranonce(*words, env={**clock, **(env or {})})
-
-
-def clock_warnings(ran):
-    return [warning for warning in ran.receipts[-1].get("warnings", ()) if "clock" in warning]
-
-
 @pytest.mark.every_store
 def test_a_clock_before_the_birth_of_the_ledger_is_refused(world):
     ran = at_another_time(world, -10 * YEAR, *world.words())
@@ -316,7 +295,6 @@ def test_a_claim_under_a_clock_of_the_far_future_blocks_no_longer_than_its_lease
     assert world.state() == ("done", 2)
 
 
-@pytest.mark.every_store
 def test_a_record_made_under_a_clock_of_the_far_future_does_not_block_the_present(world):
     future = at_another_time(world, 4 * YEAR, *world.words(now=None))
     assert future.exit == 0

@@ -47,7 +47,7 @@ def refused(ledger: OpenLedger, day: int = 0, **changes: object) -> Refusal:
 
 
 def verdict(outcome: str = "done", **more: object) -> Verdict:
-    return Verdict(outcome, float(START + 60), **more)
+    return Verdict(outcome, **{"at": float(START + 60), **more})
 
 
 def window_of(day: int = 0) -> Window:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import sys
-import time
 
 from ranonce.cli import pasting
 from ranonce.cli.joboptions import (
@@ -88,7 +87,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     before = config.jobs.get(name, JobSpec(name, declared=True))
     scheduler = _scheduler(parsed, before)
     spec = _spec(parsed, before, scheduler)
-    now = parsed.get("now", time.time())
+    now = parsed.get("now", ledger.now())
     wanted = _wanted(parsed, environ, spec, scheduler, path, config, now)
     printed = _printed(scheduler, wanted)  # before anything is written: what cannot be fired is not declared
     if name in config.jobs and before.every is not None and scheduler == _scheduler(parsed, before):

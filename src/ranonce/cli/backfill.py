@@ -96,7 +96,7 @@ def _backfill(
             "Leave --parallel away, or allow it: --overlap allow",
         )
     declared = invocation.declared()
-    walk = asked_walk(parsed, declared.versions, invocation.asked.now)
+    walk = asked_walk(parsed, declared.versions, invocation.now)
     warn_of_the_window(invocation.spec)
     tally = Tally(invocation.spec.name, walk, walk.count())
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command, Option
@@ -48,13 +46,14 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     ledger = ledger_of(read_config(parsed, environ, pass_over=True), environ, reading=not setting)
     tell_warnings(ledger)
-    until = until_when("--close-for", parsed.get("close-for"))
+    when = until_when("--close-for", parsed.get("close-for"))
     known = [gate.name for gate in ledger.store.gates()]
-    if name is not None and until is None and name not in known:
+    if name is not None and when is None and name not in known:
         raise UsageError(f"the gate {name!r} was never closed.", f"Known are: {', '.join(known)}." if known else "")
     if setting and name is not None:
-        now = time.time()
-        ledger.store.upkeep().set_gate(Gate(name, until or now, reason[:LONGEST_TEXT], who(ledger.host.host), now))
+        now = ledger.now()
+        until = when.counted(now) if when else now
+        ledger.store.upkeep().set_gate(Gate(name, until, reason[:LONGEST_TEXT], who(ledger.host.host), now))
     _tell(parsed, [gate for gate in ledger.store.gates() if name in (None, gate.name)], ledger.store.clock().wall)
     return 0
 

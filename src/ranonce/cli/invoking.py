@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 from ranonce.calendars import NEVER
 from ranonce.cli.joboptions import LEDGER_OPTIONS, RUN_OPTIONS, SCHEDULE_OPTIONS, job_settings
@@ -90,7 +89,7 @@ def asked_of(parsed: Parsed, settings: dict[str, Any]) -> Asked:
     """Return what a command line asks for. Reads the input. Raises UsageError."""
     source = parsed.get("input")
     return Asked(
-        now=parsed.get("now", time.time()),
+        now=parsed.get("now"),
         settings=settings,
         window=parsed.get("window", *parsed.arguments[1:]),
         scheduled_at=parsed.get("scheduled-at"),

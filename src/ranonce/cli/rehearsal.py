@@ -29,9 +29,9 @@ def rehearse(command: Command, parsed: Parsed, environ: Mapping[str, str]) -> in
     config, ledger = open_ledger(parsed, environ, job=job, reading=True)
     tell_warnings(ledger)
     asked = asked_of(parsed, given_settings(command, parsed))
-    invocation, now = Invocation(job, asked, environ, config, ledger), asked.now
-    survey = Survey(ledger.store, ledger.folder, now)
-    walk = asked_walk(parsed, invocation.versions(), now)
+    invocation = Invocation(job, asked, environ, config, ledger)
+    survey = Survey(ledger.store, ledger.folder, invocation.now)
+    walk = asked_walk(parsed, invocation.versions(), invocation.now)
     warn_of_the_window(invocation.spec)
     fingerprint = invocation.asked.digest if invocation.spec.input_mode == "fingerprint" else None
     done = starts = 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from ranonce.calendars import NEVER
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger, tell_warnings
@@ -50,7 +48,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         drop_job(dropped, name, environ)
     begin, already = None, recorded is not None and recorded.schedule.every == NEVER and name not in config.jobs
     if job is not None and recorded is not None:
-        now = parsed.get("now", time.time())
+        now = parsed.get("now", ledger.now())
         last = Schedule(NEVER, recorded.schedule.tz, recorded.schedule.dialect)
         try:
             declared, _ = ledger.declare(job, last, 0, now=now, change=True)

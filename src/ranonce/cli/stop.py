@@ -11,6 +11,7 @@ from ranonce.config import state_folder
 from ranonce.errors import UsageError
 from ranonce.liveness import request_stop
 from ranonce.names import check_name
+from ranonce.record import Record
 from ranonce.settings import duration
 from ranonce.timefmt import shown
 
@@ -47,11 +48,17 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     if reason is None:
         raise UsageError("a stop needs a reason.", "Write: ranonce stop --reason TEXT [--retry-after TIME]")
-    resume_at = until_when("--retry-after", parsed.get("retry-after"))
+    when = until_when("--retry-after", parsed.get("retry-after"))
     gates = [check_name("gate", name) for name in parsed.get("gate", [])]
-    if gates and resume_at is None:
+    if gates and when is None:
         raise UsageError("a gate is closed until a time.", "Say which: --retry-after TIME")
-    told = {"reason": reason[:LONGEST_REASON], "resume_at": resume_at, "gates": [[name, resume_at] for name in gates]}
+    resume_at, after = (when.counted(time.time()), when.after) if when else (None, None)
+    told = {
+        "reason": reason[:LONGEST_REASON],
+        "resume_at": resume_at,
+        "after": after,
+        "gates": [[name, resume_at] for name in gates],
+    }
     if not request_stop(_folder(environ), owner, json.dumps(told)):
         raise UsageError(
             "the attempt this job belongs to has no file on this host, so nobody can be told.",
@@ -60,8 +67,19 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def until_when(option: str, written: str | None) -> float | None:
-    """Return the instant that a time from now, seconds or an instant mean, or None. One in the past means now.
+class When(Record):
+    """A time to wait until: an instant (unix seconds), or so many seconds from the moment it is counted from."""
+
+    at: float | None = None
+    after: float | None = None
+
+    def counted(self, now: float) -> float:
+        """Return the instant that it means, counted from `now`. One in the past means now."""
+        return now + self.after if self.after is not None else max(self.at or now, now)
+
+
+def until_when(option: str, written: str | None) -> When | None:
+    """Return what a time from now, seconds or an instant mean, or None.
 
     Takes what a server answers, too: whole seconds, or an HTTP date. Source: RFC 9110, Retry-After. Raises UsageError,
     which begins with the option it stands behind, for what is none of these or more than a year away.
@@ -70,22 +88,23 @@ def until_when(option: str, written: str | None) -> float | None:
         return None
     now = time.time()
     try:
-        at = _instant(written, now)
+        when = _when(written)
     except UsageError as error:
         raise UsageError(f"{option}: {error.sentence}", error.next_step) from None
-    if at > now + LONGEST_STOP_SECONDS:
+    if when.counted(now) > now + LONGEST_STOP_SECONDS:
         raise UsageError(f"{option}: {shown(written)} is more than a year away.", "Name a time within a year.")
-    return max(at, now)
+    return when
 
 
-def _instant(written: str, now: float) -> float:
+def _when(written: str) -> When:
     from ranonce.timefmt import parse_instant
 
     if written.isascii() and written.isdigit():
-        return now + float(written)
+        return When(after=float(written))
     if written.endswith(" GMT"):
-        return _http_date(written)
-    return parse_instant(written) if "T" in written.upper() and "-" in written else now + duration(written)
+        return When(at=_http_date(written))
+    is_instant = "T" in written.upper() and "-" in written
+    return When(at=parse_instant(written)) if is_instant else When(after=duration(written))
 
 
 def _http_date(written: str) -> float:

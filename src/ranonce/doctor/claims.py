@@ -161,7 +161,7 @@ def _list(names: set[str]) -> str:
 def gates(store: Store) -> Iterator[Finding]:
     """Tell which gates are closed now, and for how long."""
     check = Check("gates", "looked for closed gates")
-    now = time.time()
+    now = store.clock().wall
     closed = [gate for gate in store.gates() if gate.until > now]
     for gate in closed:
         seen = f"{gate.name} is closed until {format_instant(gate.until)} (by {gate.job}: {plain(gate.reason)})"

@@ -13,6 +13,7 @@ from ranonce.ledger import CLOCK_JUMP_SECONDS, CLOCK_SLACK_SECONDS
 from ranonce.lifecycle import FUTURE_SLACK_SECONDS, present_schedules
 from ranonce.liveness import boot_clock
 from ranonce.schedulers.crontab import host_zone
+from ranonce.storeclock import StoreClock
 from ranonce.timefmt import format_duration, format_instant
 from ranonce.zones import load_zone
 
@@ -49,6 +50,12 @@ def clock(
     check = Check("clock", "compared the real clock with the boot clock and the last events")
     found = list(_going(check, wall, boot, sleep))
     now = wall()
+    if store is not None and store.beside is None:  # a server has a clock of its own, which dates all that is recorded
+        clock = StoreClock(wall=wall, boot=boot)
+        asked_at = boot()
+        clock.seen(store.clock().wall, asked_at)
+        found += _apart(check, clock.ahead())
+        now = clock.now()
     jump = journal.clock_jump(facts, now) if journal is not None else 0.0
     if abs(jump) > CLOCK_JUMP_SECONDS:
         way = "forward" if jump > 0 else "back, or stands still,"
@@ -70,6 +77,12 @@ def _going(
     went, passed = wall() - began, boot() - booted
     if went <= 0:
         yield check.problem(f"it stands still: {went:g} s in {passed:.3f} s", SET)
+
+
+def _apart(check: Check, ahead: float) -> Iterator[Finding]:
+    if ahead:
+        way = "ahead of" if ahead > 0 else "behind"
+        yield check.problem(f"it is {format_duration(abs(ahead))} {way} the store's, which counts", SET)
 
 
 def _recorded(check: Check, store: Store, now: float) -> Iterator[Finding]:
@@ -100,7 +113,7 @@ def schedules(store: Store, jobs: list[Job], *, host: Callable[[], str] = host_z
     check = Check("schedule", f"compared the last starts with the schedule; cron here counts in {zone}")
     fine = 0
     for job in jobs:
-        versions = present_schedules(store.schedules(job.name), time.time())
+        versions = present_schedules(store.schedules(job.name), store.clock().wall)
         if not versions or versions[-1].every == "never":
             continue
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta
 
-from ranonce.cli.stop import LONGEST_REASON, LONGEST_STOP_SECONDS, until_when
+from ranonce.cli.stop import LONGEST_REASON, LONGEST_STOP_SECONDS, When, until_when
 from ranonce.errors import UsageError
 from ranonce.lifecycle import Refusal as Refused
 from ranonce.record import Record
@@ -60,8 +60,8 @@ class Stop(Exception):
     ) -> None:
         self.reason = said(reason) or "stopped"  # what a server answers may be empty, and is no failure of the job
         self.gates = gates([gate] if isinstance(gate, str) else gate)
-        self.resume_at = None if retry_after is None else _resume_at(retry_after)
-        if self.gates and self.resume_at is None:
+        self.when = None if retry_after is None else _when(retry_after)
+        if self.gates and self.when is None:
             raise UsageError("a gate is closed until a time.", "Say which: Stop(…, retry_after=…, gate=…).")
         super().__init__(reason)
 
@@ -78,15 +78,18 @@ def said(words: object) -> str:
     return plain(words).strip()
 
 
-def _resume_at(retry_after: float | str | timedelta | datetime) -> float:
-    """Return the instant to resume at, in unix seconds. Absurd values are refused; the past means now."""
+def _when(retry_after: float | str | timedelta | datetime) -> When | None:
+    """Return the time to resume at. Absurd values are refused."""
     if isinstance(retry_after, str):
-        return until_when("retry_after", retry_after) or 0.0
+        return until_when("retry_after", retry_after)
+    if isinstance(retry_after, datetime):
+        when = When(at=from_datetime(retry_after))
+    else:
+        when = When(after=seconds(retry_after))
     now = time.time()
-    at = from_datetime(retry_after) if isinstance(retry_after, datetime) else now + seconds(retry_after)
-    if at > now + LONGEST_STOP_SECONDS:
+    if when.counted(now) > now + LONGEST_STOP_SECONDS:
         raise UsageError(f"retry_after={shown(retry_after)} is more than a year away.", "Name a time within a year.")
-    return max(at, now)
+    return when
 
 
 def seconds(value: float | str | timedelta) -> float:

@@ -7,7 +7,6 @@ timedeltas, bytes.
 from __future__ import annotations
 
 import os
-import time
 
 from ranonce.cli.opening import ledger_of
 from ranonce.config import find_config, load
@@ -160,7 +159,7 @@ def asked(
     if trigger is not None and trigger not in TRIGGERS:
         raise UsageError(f"trigger={shown(trigger)} is not a choice.", f"It is one of {', '.join(TRIGGERS)}.")
     return Asked(
-        now=time.time() if now is None else instant(now),
+        now=None if now is None else instant(now),
         settings=settings,
         window=None if window is None else text(window),
         scheduled_at=None if scheduled_at is None else instant(scheduled_at),

@@ -127,7 +127,7 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
 
     source = parsed.get("input")
     asked = Asked(
-        now=parsed.get("now", time.time()),
+        now=parsed.get("now"),
         settings=settings,
         window=parsed.get("window"),
         scheduled_at=parsed.get("scheduled-at"),

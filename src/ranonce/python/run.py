@@ -101,7 +101,7 @@ class Run:
         try:
             self._heartbeat.start()
         except RuntimeError as error:  # no thread left for this user
-            self._settle(Judged(Verdict(FAILED, time.time(), f"not started: {error}"), 1), error)
+            self._settle(Judged(Verdict(FAILED, self._now(), f"not started: {error}"), 1), error)
             raise
 
     def __bool__(self) -> Literal[True]:
@@ -165,7 +165,7 @@ class Run:
             raise UsageError(f"{shown(outcome)} is no outcome.", f"It is one of {', '.join(OUTCOMES)}.")
         said = None if reason is None else words_of(reason) or None
         data = {"verified": False} if outcome == DONE else {}
-        judged = Judged(Verdict(outcome, time.time(), said, data=data), OUTCOMES[outcome])
+        judged = Judged(Verdict(outcome, self._now(), said, data=data), OUTCOMES[outcome])
         if outcome == DONE and self._terms.spec.checks:
             judged = self._checked(judged)
             if connection is not None and judged.verdict.outcome != DONE:
@@ -187,6 +187,10 @@ class Run:
         self._goes_on()
         if self._holder.why is not None:
             raise self._holder.lost()
+
+    def _now(self) -> float:
+        """Return the present by the ledger's clock, which was looked at when the run was claimed."""
+        return self._terms.ledger.now()
 
     def _goes_on(self) -> None:
         if os.getpid() != self._pid:
@@ -234,12 +238,12 @@ class Run:
         """Record what the end of the job's code means, if nothing is recorded yet. Raises nothing: it is all in the
         answer. A forked child that comes here by itself says nothing: the run is its parent's."""
         if os.getpid() != self._pid:
-            verdict = Verdict(RUNNING, time.time(), "this process is a fork of the one that works on it")
+            verdict = Verdict(RUNNING, self._now(), "this process is a fork of the one that works on it")
             return Ended(Result(0, None, self._terms.outcome(self._order, self._won.claim, verdict, 0)), error)
         if self._ended is not None:
             return self._ended.replace(error=error)
         lost = self._holder.why
-        judged = judge(error, self._terms.spec, signum=signum, lost=lost)
+        judged = judge(error, self._terms.spec, self._now(), signum=signum, lost=lost)
         try:
             if self._inside is not None:
                 return self._end_inside(self._inside, judged, error)
@@ -322,7 +326,7 @@ class Run:
 
     def _looked(self, did: bool | None, why: str = "nobody knows") -> Ended | None:
         """Settle what a look found. None: the work was not done, and this attempt goes on with it."""
-        now = time.time()
+        now = self._now()
         if did is True:
             return self._settle(Judged(Verdict(DONE, now, "reconciled"), EX_DONE))
         if did is not False:
@@ -353,7 +357,7 @@ class Run:
             run_command=lambda argv: exit_status(argv, spec.cwd, environment),
         )
         broken = [f"{result.name}: {result.seen}" for result in results if not result.held]
-        verdict = judged.verdict.replace(at=time.time(), data={"verified": not broken})
+        verdict = judged.verdict.replace(at=self._now(), data={"verified": not broken})
         if not broken:
             return judged.replace(verdict=verdict)
         data = {"verified": False, "checks": broken}

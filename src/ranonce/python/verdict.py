@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 import traceback
 
 from ranonce.errors import EX_CLAIM_LOST, EX_DONE, EX_STOPPED, EX_TIME_LIMIT, ClaimLost
@@ -35,30 +34,32 @@ class Judged(Record):
     signal: int | None = None
 
 
-def judge(error: BaseException | None, spec: JobSpec, *, signum: int | None = None, lost: str | None = None) -> Judged:
-    """Say what the end of a function means. `error` is what it raised, `signum` a signal that came meanwhile, `lost`
-    why its claim is lost.
+def judge(
+    error: BaseException | None, spec: JobSpec, now: float, *, signum: int | None = None, lost: str | None = None
+) -> Judged:
+    """Say what the end of a function means. `error` is what it raised, `now` the present by the ledger's clock.
+
+    `signum` is a signal that came meanwhile, `lost` why its claim is lost.
 
     `sys.exit()` and `sys.exit(0)` end a job well, as they end a script; another status fails, or stops if the job
     declares it (`stop_exit_codes`). A cancelled task and a closed generator are stopped. What cannot even be looked at
     (its class may do anything then) has failed.
     """
     try:
-        return _judged(error, spec, signum, lost)
+        return _judged(error, spec, now, signum, lost)
     except Exception as trouble:  # noqa: BLE001 - the job's own classes, and whatever they raise
         said = f"{type(error).__name__}, which cannot be looked at ({type(trouble).__name__})"
-        return Judged(Verdict(FAILED, time.time(), plain(said)), 1)
+        return Judged(Verdict(FAILED, now, plain(said)), 1)
 
 
-def _judged(error: BaseException | None, spec: JobSpec, signum: int | None, lost: str | None) -> Judged:
-    now = time.time()
-
+def _judged(error: BaseException | None, spec: JobSpec, now: float, signum: int | None, lost: str | None) -> Judged:
     def verdict(outcome: str, reason: str | None = None, code: int | None = None) -> Verdict:
         return Verdict(outcome, now, reason, code, data={"verified": False} if outcome == DONE else {})
 
     if isinstance(error, Stop):
-        gates = tuple(Gate(name, error.resume_at or now, error.reason, spec.name, now) for name in error.gates)
-        stopped = verdict(STOPPED, error.reason).replace(resume_at=error.resume_at, gates=gates)
+        resume_at = error.when.counted(now) if error.when else None
+        gates = tuple(Gate(name, resume_at or now, error.reason, spec.name, now) for name in error.gates)
+        stopped = verdict(STOPPED, error.reason).replace(resume_at=resume_at, gates=gates)
         return Judged(stopped, EX_STOPPED if signum is None else 128 + signum, signum)
     if lost is not None and isinstance(error, ClaimLost):
         return Judged(verdict(FAILED, lost), EX_CLAIM_LOST)
