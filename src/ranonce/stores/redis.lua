@@ -89,6 +89,19 @@ end
 
 local checks = {}
 
+-- Whoever asks may do all that a write takes: what is refused in the middle of it would leave a half. Asked once for each
+-- connection; older servers cannot be asked.
+function checks.may()
+  local of = LEDGER
+  for _, command in ipairs(redis.acl_check_cmd and {
+    {'HSET', of, '', ''}, {'HSETNX', of, '', ''}, {'HDEL', of, ''}, {'HINCRBY', of, '', '1'},
+    {'ZADD', of, '1', ''}, {'ZREM', of, ''}, {'RPUSH', of, ''}, {'TIME'},
+  } or {}) do
+    if not redis.acl_check_cmd(unpack(command)) then return false, {'denied', command[1]} end
+  end
+  return true
+end
+
 -- A field has this value; none is the empty one.
 function checks.is()
   local of, field = key(), word()
@@ -191,12 +204,12 @@ function writes.event()
   if wanted > (latest[story] or after) and redis.call('HEXISTS', EVENTS, whole(wanted)) == 0 then
     number = wanted
   end
-  latest[story] = number
-  last = math.max(last, number)
   local name = whole(number)
   if redis.call('HSETNX', EVENTS, name, '[' .. instant(head) .. rest) == 0 then
     return false -- the counter has gone back, and an event is never changed
   end
+  latest[story] = number
+  last = math.max(last, number)
   redis.call('ZADD', index, start, name)
   local page = whole(math.floor(number / PAGE))
   if redis.call('HINCRBY', FILL, page, 1) == 1 then
@@ -225,7 +238,8 @@ end
 while at < ARGS do
   local step = word()
   if checks[step] then
-    if not checks[step]() then return {'raced'} end
+    local stands, why = checks[step]()
+    if not stands then return why or {'raced'} end
   else
     if not now then
       local clock = redis.call('TIME')

@@ -63,6 +63,8 @@ class RedisStore:
         self.keys = Keys(self._connection.server.namespace)
         self._identity = identified(self._connection, self.keys)
         self.rows = Rows(self._connection, self.keys, self._identity.ledger)
+        self._upkeep: RedisUpkeep | None = None
+        self._may_write = False  # as far as is known
         self._told: tuple[RunKey, int, list[bytes] | None] | None = None  # the starts and ends that `read` found
 
     # --- the port ---
@@ -273,9 +275,11 @@ class RedisStore:
         return [stone for stone in found if stone.until > since and stone.since < until]
 
     def upkeep(self) -> RedisUpkeep:
-        from ranonce.stores.redis_upkeep import RedisUpkeep
+        if self._upkeep is None:
+            from ranonce.stores.redis_upkeep import RedisUpkeep
 
-        return RedisUpkeep(self)
+            self._upkeep = RedisUpkeep(self)  # one, since a view is a store's
+        return self._upkeep
 
     # --- for the modules beside this one ---
 
@@ -290,8 +294,11 @@ class RedisStore:
         Returns the moment of the write (microseconds, by the server's clock) and the numbers of its events. Raises
         LostReply, NotThisLedger, StoreUnavailable, ConfigError.
         """
+        if not self._may_write:
+            plan.unless_denied()
         arguments = plan.arguments(self._identity.ledger)
         answer = self.rows.checked(self._connection.tell_script(SCRIPTS["write"], plan.keys, *arguments))
+        self._may_write = True
         return None if answer[0] == b"raced" else (int(answer[1]), answer[2])
 
     def promise(self) -> list[tuple[str, str]]:

@@ -87,7 +87,7 @@ def translated(answer: Answer, shown: str) -> RanonceError:
         return StoreUnavailable(f"{shown} {PASSING[code]}: {words}.", f"Nothing was started. {step}")
     if FULL in words:
         return StoreUnavailable(f"{shown} has no connection left for us: {words}.", "Try again later.")
-    if code in DENIED or "AUTH" in words or "invalid password" in words:
+    if code in DENIED or "AUTH" in words or "invalid password" in words or words.startswith("ACL failure"):
         return ConfigError(
             f"{shown} does not let us in, or not do this: {words}.",
             "Nothing was run; see the user and password in RANONCE_STORE, and what that user may do (ACL LIST).",

@@ -68,6 +68,10 @@ class Plan:
 
     # --- what must still be so ---
 
+    def unless_denied(self) -> None:
+        """Write nothing unless the user of the connection may do all that a write takes."""
+        self._checks.append("may")
+
     def unless_field(self, key: int, field: str, value: str) -> None:
         """Write nothing unless a field has this value (empty: unless there is none)."""
         self._checks += ("is", key, field, value)

@@ -131,7 +131,7 @@ def _persistence(seen: Seen) -> Risk | None:
         why = "whether a write is on disk before it is answered cannot be read (CONFIG GET is not allowed)"
         return Risk("a server whose settings are not known", why)
     if seen.appendfsync != "always":
-        lost = "a second" if seen.appendfsync == "everysec" else "half a minute"
+        lost = "second" if seen.appendfsync == "everysec" else "half minute"
         why = f"a power cut may lose the last {lost} of finished work, which would then be run again"
         return Risk(f"a server with appendfsync {seen.appendfsync}", why)
     if seen.on_rewrite == "yes":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from ranonce.errors import NotThisLedger
+from ranonce.stores.redis_answers import Answer, translated
 from ranonce.stores.redis_connection import script
 from ranonce.stores.redis_keys import PAGE, event_of, run_of
 from ranonce.stores.statements import load
@@ -131,6 +132,8 @@ class Rows:
             raise NotThisLedger(
                 f"the ledger at {self.connection.shown} is damaged: there are events after {last}, its last.", LOST
             )
+        if said == b"denied":
+            raise translated(Answer("NOPERM", f"its user may not {answer[1].decode()}"), self.connection.shown)
         if said == b"lost":
             raise damaged(answer[1])
         return answer

@@ -10,7 +10,7 @@ from ranonce.stores.redis_connection import Connection
 from ranonce.stores.redis_keys import FORMAT, KINDS, Keys
 from ranonce.stores.redis_plan import FIXED, Plan
 from ranonce.stores.redis_promise import identity_of, look, refuse_too_old, risk
-from ranonce.stores.redis_rows import SCRIPTS
+from ranonce.stores.redis_rows import SCRIPTS, Rows
 from ranonce.storeurl import in_namespace
 
 TYPE_CHECKING = False
@@ -45,6 +45,7 @@ class RedisSite:
         refuse_too_old(look(self._connection), self._connection)
         seconds, _ = self._connection.ask(("TIME",))[0]
         plan = Plan(self.keys)
+        plan.unless_denied()
         for what in OF_A_LEDGER:
             plan.unless_nothing(plan.key(what))
         born = min(float(seconds), time.time())  # the host that makes it may begin at once, whoever's clock is ahead
@@ -53,7 +54,8 @@ class RedisSite:
             plan.put(plan.key("ledger"), field, value)
         if volatile is not None:
             plan.put(plan.key("ledger"), "volatile", volatile)
-        answer = self._connection.tell_script(SCRIPTS["write"], plan.keys, *plan.arguments(""))
+        rows = Rows(self._connection, self.keys, "")
+        answer = rows.checked(self._connection.tell_script(SCRIPTS["write"], plan.keys, *plan.arguments("")))
         if answer[0] != b"written":
             raise NotThisLedger(
                 f"the name space of {self._connection.shown} holds something already.",

@@ -133,13 +133,17 @@ class Wire:
                 return Answer(code, words)
             if kind == b":":
                 return int(rest)
-            if kind == b"$":
-                return self._bytes(int(rest), give_up) if rest != b"-1" else None
-            if kind == b"*":
-                return [self._answer(give_up) for _ in range(int(rest))] if rest != b"-1" else None
+            length = -2 if kind not in (b"$", b"*") else int(rest)
+            if length == -1:
+                return None
+            if length >= 0:
+                return self._bytes(length, give_up) if kind == b"$" else self._list(length, give_up)
         except ValueError:
             pass
         raise Foreign(f"it said {plain(line[:40].decode('utf-8', 'replace'))!r}")
+
+    def _list(self, length: int, give_up: float) -> list[Any]:
+        return [self._answer(give_up) for _ in range(length)]
 
     def _line(self, give_up: float) -> bytes:
         while (end := self._read.find(b"\r\n", self._at)) < 0:
@@ -227,6 +231,8 @@ def _encrypted(sock: socket.socket, host: str, files: dict[str, str]) -> socket.
         raise Untrusted(f"a file of the address cannot be used ({named}): {said(error)}") from error
     try:
         return context.wrap_socket(sock, server_hostname=host)
+    except TimeoutError as error:
+        raise Broken("it did not begin to encrypt in time (is this its port for rediss://?)") from error
     except ssl.SSLCertVerificationError as error:
         raise Untrusted(f"its certificate is not trusted here: {plain(error.verify_message)}") from error
     except ssl.SSLError as error:
