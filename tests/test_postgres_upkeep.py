@@ -129,15 +129,15 @@ def test_a_hundred_thousand_runs_are_pruned_while_a_job_works_beside(store, url,
 
     worker = threading.Thread(target=careful)
     worker.start()
-    place, batches, runs, events = FIRST, 0, 0, 0
+    place, runs, events = FIRST, 0, 0
     while place is not None:
-        pruned = store.upkeep().prune("j", Retention(START - DAY, 0), after=place, limit=2000)
-        place, batches, runs, events = pruned.upto, batches + 1, runs + pruned.runs, events + pruned.events
+        pruned = store.upkeep().prune("j", Retention(START - DAY, 0), after=place)
+        place, runs, events = pruned.upto, runs + pruned.runs, events + pruned.events
     over.set()
     worker.join(60)
     assert trouble == []
     assert (runs, events) == (100_000, 200_000)
-    assert len(ran) > batches / 10
+    assert len(ran) >= 10  # it was not kept waiting until all was over
     (stone,) = store.tombstones("j", 0, START)
     assert (stone.since, stone.until, stone.runs) == (60, 6_000_060, 100_000)
     assert {run.status for run in store.runs("j", 0, 1 << 60)} == {"done"}

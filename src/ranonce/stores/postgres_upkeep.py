@@ -42,6 +42,8 @@ PAGE_ROWS = 2000
 PAGE_OUTPUTS = 200
 #: One state for all that is read, however long that takes.
 VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 0"
+#: Between two batches of a pruning, so that a job that had to decide anew because of the first comes before the second.
+TURN_SECONDS = 0.01
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 1.0
 FAR = 1 << 62
@@ -91,6 +93,8 @@ class PostgresUpkeep:
     def prune(self, job: str, keep: Retention, *, after: Place = FIRST, limit: int = 500) -> Pruned:
         pruned = self.writing([job], lambda transaction: self._prune(transaction, job, keep, after, limit))
         failpoint("prune:after-commit")
+        if pruned.runs and pruned.upto is not None:
+            time.sleep(TURN_SECONDS)
         return pruned
 
     def _prune(self, transaction: Transaction, job: str, keep: Retention, after: Place, limit: int) -> Pruned:
@@ -159,12 +163,10 @@ class PostgresUpkeep:
             seq = events[-1].seq or 0
 
     def events_by_window(self, *, output: bool = False) -> Iterator[Event]:
-        statement, size = ("events_by_window", PAGE_ROWS)
-        if output:
-            statement, size = ("events_by_window_with_output", PAGE_OUTPUTS)
+        size = PAGE_OUTPUTS if output else PAGE_ROWS
         place = ("", FIRST.window_start, 0)
         while True:
-            events = list(map(_event_of, self._db.ask(self._sql[statement], *place, size)))
+            events = list(map(_event_of, self._db.ask(self._sql["events_by_window"], *place, output, size)))
             yield from events
             if len(events) < size:
                 return
@@ -204,9 +206,8 @@ class PostgresUpkeep:
 
 
 def _event_of(row: Row) -> Event:
-    told, seq, *output = row
-    kept = a2b_base64(output[0]) if output and output[0] is not None else None
-    return event_of(loads(told), int(seq or 0), kept)
+    told, seq, output = loads(row[0])
+    return event_of(told, seq, None if output is None else a2b_base64(output))
 
 
 def grown_together(

@@ -42,24 +42,15 @@ SELECT {schema}.put_tombstones($1, $2);
 
 -- name: all_runs
 -- The next of all runs, in the order of the key.
-SELECT {schema}.run_values(r) FROM {schema}.runs AS r
-WHERE (job, window_start, "window", input) > ($1, $2, $3, $4)
-ORDER BY job, window_start, "window", input LIMIT $5;
+SELECT {schema}.next_runs($1, $2, $3, $4, $5);
 
 -- name: all_events
 -- The next of all facts in the order of their numbers, with the output.
-SELECT {schema}.event_values(e), seq, encode(output, 'base64') FROM {schema}.events AS e
-WHERE seq > $1 ORDER BY seq LIMIT $2;
+SELECT {schema}.next_events($1, $2);
 
 -- name: events_by_window
 -- The next of all facts, window after window.
-SELECT {schema}.event_values(e), seq FROM {schema}.events AS e
-WHERE (job, window_start, seq) > ($1, $2, $3) ORDER BY job, window_start, seq LIMIT $4;
-
--- name: events_by_window_with_output
--- The same with what was kept of the output.
-SELECT {schema}.event_values(e), seq, encode(output, 'base64') FROM {schema}.events AS e
-WHERE (job, window_start, seq) > ($1, $2, $3) ORDER BY job, window_start, seq LIMIT $4;
+SELECT {schema}.next_events_by_window($1, $2, $3, $4, $5);
 
 -- name: set_gate
 -- Write a gate whatever it was.

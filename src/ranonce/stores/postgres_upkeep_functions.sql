@@ -5,14 +5,41 @@
 -- decision takes them, so that nobody waits for each other: jobs by name, leases in the order of their windows, runs and
 -- events, gates by name, the ledger's own row.
 
--- Begin to write to these jobs: whoever decides about one of them meanwhile waits, and then decides anew.
+-- Begin to write to these jobs: whoever decides about one of them meanwhile waits, and then decides anew. Rows are to be
+-- found by their keys: a planner that has not counted the rows of an import yet would go through all of them.
 CREATE OR REPLACE FUNCTION {schema}.begin_upkeep(p_ledger text, p_wait integer, p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM {schema}.begin_writing(p_ledger, p_wait);
+    PERFORM set_config(setting, 'off', true)
+    FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin']) AS setting;
     PERFORM 1 FROM {schema}.jobs WHERE job = ANY (ARRAY(SELECT jsonb_array_elements_text(p_jobs)))
     ORDER BY job FOR NO KEY UPDATE;
 END $$;
+
+-- The next of all runs in the order of the key, by index for the same reason.
+CREATE OR REPLACE FUNCTION {schema}.next_runs(p_job text, p_start bigint, p_window text, p_input text, p_count integer)
+RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT {schema}.run_values(r) FROM {schema}.runs AS r
+    WHERE (job, window_start, "window", input) > (p_job, p_start, p_window, p_input)
+    ORDER BY job, window_start, "window", input LIMIT p_count
+$$;
+
+-- The next of all facts in the order of their numbers: each fact, its number, and its output.
+CREATE OR REPLACE FUNCTION {schema}.next_events(p_seq bigint, p_count integer)
+RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT json_build_array({schema}.event_values(e), seq, encode(output, 'base64')) FROM {schema}.events AS e
+    WHERE seq > p_seq ORDER BY seq LIMIT p_count
+$$;
+
+-- The same, window after window; the output if it is asked for.
+CREATE OR REPLACE FUNCTION {schema}.next_events_by_window(
+    p_job text, p_start bigint, p_seq bigint, p_output boolean, p_count integer
+) RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT json_build_array({schema}.event_values(e), seq, CASE WHEN p_output THEN encode(output, 'base64') END)
+    FROM {schema}.events AS e
+    WHERE (job, window_start, seq) > (p_job, p_start, p_seq) ORDER BY job, window_start, seq LIMIT p_count
+$$;
 
 -- Whoever has read these jobs decides anew.
 CREATE OR REPLACE FUNCTION {schema}.jobs_changed(p_jobs jsonb) RETURNS void
@@ -31,26 +58,19 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.drop_runs(p_job text, p_places jsonb) RETURNS json
 LANGUAGE plpgsql AS $$
 DECLARE
-    place jsonb;
-    went bigint := 0;
-    last bigint := 0;
     here record;
 BEGIN
     INSERT INTO {schema}.pruning (job) VALUES (p_job) ON CONFLICT DO NOTHING;
-    FOR place IN SELECT jsonb_array_elements(p_places) LOOP
-        DELETE FROM {schema}.leases
-        WHERE job = p_job AND window_start = (place->>0)::bigint AND "window" = place->>1 AND input = place->>2;
-        DELETE FROM {schema}.runs
-        WHERE job = p_job AND window_start = (place->>0)::bigint AND "window" = place->>1 AND input = place->>2;
-        WITH gone AS (
-            DELETE FROM {schema}.events
-            WHERE job = p_job AND window_start = (place->>0)::bigint AND "window" = place->>1 AND input = place->>2
-            RETURNING seq
-        ) SELECT count(*) AS count, max(seq) AS seq INTO here FROM gone;
-        went := went + here.count;
-        last := greatest(last, here.seq);
-    END LOOP;
-    RETURN json_build_array(went, last);
+    DELETE FROM {schema}.leases AS l USING jsonb_array_elements(p_places) AS place
+    WHERE l.job = p_job AND l.window_start = (place->>0)::bigint AND l."window" = place->>1 AND l.input = place->>2;
+    DELETE FROM {schema}.runs AS r USING jsonb_array_elements(p_places) AS place
+    WHERE r.job = p_job AND r.window_start = (place->>0)::bigint AND r."window" = place->>1 AND r.input = place->>2;
+    WITH gone AS (
+        DELETE FROM {schema}.events AS e USING jsonb_array_elements(p_places) AS place
+        WHERE e.job = p_job AND e.window_start = (place->>0)::bigint AND e."window" = place->>1 AND e.input = place->>2
+        RETURNING e.seq
+    ) SELECT count(*) AS count, coalesce(max(seq), 0) AS seq INTO here FROM gone;
+    RETURN json_build_array(here.count, here.seq);
 END $$;
 
 -- Old facts go about windows that start in [p_since, p_until) and have no run: triggers that were refused, notes. Never
