@@ -16,6 +16,8 @@ from tests.servers import missing
 from tests.world import RANONCE, Invocation, World, wait_until
 
 ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--uts")
+#: A command that says once which attempt works, and when by the clock of this boot.
+ONE_TICK = 'read up rest < /proc/uptime; echo "$RANONCE_ATTEMPT $up" >> "$EFFECTS"'
 #: A command that says every 20 ms, until `let_go`, which attempt works, and when by the clock of this boot.
 TICKS = (
     'while read up rest < /proc/uptime; echo "$RANONCE_ATTEMPT $up" >> "$EFFECTS"; test -e "$PIDS/hold"; '
