@@ -10,13 +10,16 @@ import re
 import shutil
 import signal
 import sqlite3
+import subprocess
 
 import pytest
 
 from ranonce.errors import UsageError
 from ranonce.stores.sqlite import SqliteStore
+from ranonce.storeurl import server_of
 from tests.acceptance.test_stores import fill, small  # noqa: F401 - small is a fixture
 from tests.conftest import NOON, TODAY, wait_until
+from tests.servers import forget
 
 TOMORROW = "2026-11-10T12:00:00Z"
 
@@ -233,3 +236,44 @@ def test_on_a_file_system_without_hard_links_a_backup_gets_its_name_all_the_same
     with pytest.raises(UsageError, match="exists already"):
         upkeep.backup(str(safe / "copy.db"))
     assert left(safe) == ["copy.db"]
+
+
+@pytest.mark.parametrize("store_kind", ["postgres", "redis"], indirect=True)
+def test_a_ledger_on_a_server_is_backed_up_by_what_its_server_has(world, safe):
+    ran = world.ranonce("backup", str(safe / "copy.db"))
+    assert ran.exit == 64
+    assert ("pg_dump" in ran.sentence) != ("BGSAVE" in ran.sentence)
+    assert "ranonce export" in ran.sentence
+    assert left(safe) == []
+
+
+@pytest.mark.parametrize("store_kind", ["postgres"], indirect=True)
+def test_what_pg_dump_wrote_is_put_back_whole_and_an_old_one_is_noticed(world, postgres, safe):
+    tools = getattr(postgres, "bin", None) or pytest.skip("the server's own programs are not here")
+    server = server_of(world.url)
+    names = server.namespace, server.address
+
+    def tool(name, *words):
+        subprocess.run([tools / name, *words], check=True, capture_output=True, timeout=60)
+
+    def dumped(path):
+        tool("pg_dump", "--format=custom", f"--schema={names[0]}", f"--file={path}", names[1])
+
+    def restored(path):
+        forget(world.url)
+        tool("pg_restore", "--exit-on-error", f"--dbname={names[1]}", str(path))
+
+    world.run(now="2026-11-08T12:00:00Z")
+    dumped(safe / "yesterday")
+    world.run()
+    dumped(safe / "today")
+    restored(safe / "today")
+    assert world.run().said() == (0, "skipped", "done")
+    assert world.ranonce("doctor", "--deep", "--quiet").out.decode() == ""
+    restored(safe / "yesterday")
+    refused = world.run()
+    assert refused.exit == 78
+    assert "gone back in time" in refused.sentence
+    assert world.ranonce("accept-loss", "--reason", "restored from yesterday").exit == 0
+    assert world.run().said() == (0, "skipped", "done")
+    assert len(world.effects()) == 2

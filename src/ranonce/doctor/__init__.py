@@ -12,14 +12,13 @@ import os
 import sqlite3
 
 from ranonce.doctor import claims, clocks, host, jobs, locks, places, records, store, witness
-from ranonce.doctor.finding import Check, Finding, step_of
+from ranonce.doctor.finding import RESTORE, Check, Finding, step_of
+from ranonce.doctor.kinds import kind_of
 from ranonce.errors import RanonceError
 from ranonce.journal import Journal
 from ranonce.ledger import known_ledger
 from ranonce.names import plain
 from ranonce.record import Record
-from ranonce.stores.sqlite import SqliteStore
-from ranonce.storeurl import sqlite_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ranonce.config import Config
+    from ranonce.doctor.kinds import Kind
     from ranonce.stores.base import Job, Store
 
 
@@ -45,9 +45,9 @@ class Patient(Record):
 
 
 class _Ledger(Record):
-    """What is known of the ledger on this host: its store's path, this host's folder for it, its journal's end."""
+    """What is known of the ledger on this host: its kind, this host's folder for it, its journal's end."""
 
-    path: str | None
+    kind: Kind
     folder: str | None
     journal: Journal | None
     facts: list[dict[str, Any]]
@@ -69,6 +69,7 @@ def examine(patient: Patient) -> Iterator[Finding]:
     yield from unread
     opened, found = store.opened(config.ledger, states)
     accepted = opened.identity().volatile if opened is not None else None
+    yield from ledger.kind.before(config.ledger.store, accepted)
     yield from _places(ledger, accepted)
     yield from found
     if opened is None:
@@ -79,26 +80,20 @@ def examine(patient: Patient) -> Iterator[Finding]:
     try:
         yield from _of_store(patient, config, opened, ledger)
     finally:
-        store.let_go(opened)
+        ledger.kind.let_go(opened)
 
 
 def _on_this_host(config: Config, states: str | None) -> tuple[_Ledger, list[Finding]]:
     """Find this host's folder of the ledger, and read the end of its journal before anybody opens the store."""
-    path = sqlite_path(config.ledger.store)
     expected = config.ledger.ledger_id or (known_ledger(states, config.ledger.store) if states else None)
     folder = os.path.join(states, expected) if states and expected else None
     journal = Journal(folder) if folder else None
     facts, found = witness.tail(journal)
-    return _Ledger(path, folder, journal, facts), found
+    return _Ledger(kind_of(config.ledger.store), folder, journal, facts), found
 
 
 def _places(ledger: _Ledger, accepted: str | None) -> Iterator[Finding]:
-    """Look at the folders of the store and of this host's state."""
-    if ledger.path is not None and os.path.isdir(os.path.dirname(ledger.path)):
-        above = os.path.dirname(ledger.path)
-        yield from places.file_system(above, "store-place", accepted=accepted)
-        yield from places.owners([above, ledger.path], "store-owner", private=True)
-        yield locks.contest(above, "store-locks", database=True)
+    """Look at the folder of this host's state."""
     if ledger.folder is not None:
         yield from host.writable(ledger.folder)
         if os.path.isdir(ledger.folder):
@@ -120,19 +115,13 @@ def _of_store(patient: Patient, config: Config, opened: Store, ledger: _Ledger) 
     def chosen() -> list[Job]:
         return [job for job in opened.jobs() if not patient.names or job.name in patient.names]
 
-    steps: list[tuple[str, Callable[[], Iterable[Finding]]]] = []
-    if isinstance(opened, SqliteStore):
-        steps += [
-            ("durability", lambda: store.settings(opened)),
-            ("tables", lambda: store.schema(opened)),
-        ]
-    steps.append(("integrity", lambda: store.integrity(opened, deep=patient.deep, path=ledger.path)))
+    steps: list[tuple[str, Callable[[], Iterable[Finding]]]] = list(ledger.kind.steps(opened, deep=patient.deep))
     if journal is not None:
         steps.append(("journal", lambda: witness.newest(journal, ledger.facts, opened)))
     if journal is not None and patient.deep:
         steps.append(("journal", lambda: witness.every_line(journal, opened)))
     if patient.deep:
-        steps.append(("events", lambda: records.records(opened)))
+        steps.append(("events", lambda: records.records(opened, gaps=ledger.kind.gaps)))
     steps += [
         ("losses", lambda: store.losses(opened)),
         ("clock", lambda: clocks.clock(opened, journal, ledger.facts)),
@@ -158,6 +147,4 @@ def _unbroken(name: str, step: Callable[[], Iterable[Finding]]) -> Iterator[Find
     except RanonceError as error:
         yield Check(name, "looked, and could not go on").problem(plain(error.sentence), step_of(error.next_step))
     except (OSError, ValueError, OverflowError, sqlite3.Error, *DAMAGE) as error:
-        yield Check(name, "looked, and could not go on").problem(
-            plain(f"{type(error).__name__}: {error}"), store.RESTORE
-        )
+        yield Check(name, "looked, and could not go on").problem(plain(f"{type(error).__name__}: {error}"), RESTORE)

@@ -6,6 +6,7 @@ from ranonce.record import Record
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 LEVELS = (OK, NOTE, PROBLEM)
+RESTORE = "stop the jobs, keep what is there, and restore the ledger from a backup"
 
 
 class Finding(Record):

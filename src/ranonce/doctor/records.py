@@ -31,8 +31,8 @@ IMPORT = "if an export was damaged, and a whole one can be had, import that"
 RESTORE = "restore the ledger from a backup of before that (ranonce backup), and see who may write the file"
 
 
-def records(store: Store) -> Iterator[Finding]:
-    """Compare every run with its events, and look for events that are gone."""
+def records(store: Store, *, gaps: str | None = None) -> Iterator[Finding]:
+    """Compare every run with its events, and look for events that are gone. `gaps` says why numbers may be missing."""
     check = Check("events", "folded all events and compared them with the runs")
     numbers = Numbers(store.upkeep().pruned_seq(), store.identity().created_at)
     runs = faults = 0
@@ -51,13 +51,16 @@ def records(store: Store) -> Iterator[Finding]:
         yield check.problem(f"{few(faults - SHOWN, 'more fault')} like these", RESTORE)
     pruned = store.upkeep().pruned_seq()  # asked again: somebody may have pruned meanwhile
     gone = [(first, last) for first, last in numbers.gone() if last > pruned]
-    for first, last in gone[:SHOWN]:
+    if gone and gaps is not None:
+        count = sum(last - first + 1 for first, last in gone)
+        yield check.note(f"{few(count, 'number')} between {gone[0][0]} and {gone[-1][1]} belong to no event: {gaps}")
+    for first, last in gone[:SHOWN] if gaps is None else ():
         which = f"event {first} is" if first == last else f"events {first} to {last} are"
         if numbers.never_came(last):
             yield check.note(f"{which} not there: they did not come in with what was imported", IMPORT)
         else:
             yield check.problem(f"{which} gone, and nothing was pruned there", RESTORE)
-    if not faults and not gone:
+    if not faults and (not gone or gaps is not None):
         yield check.ok(f"{few(runs, 'run')} and {few(numbers.count, 'event')} tell the same")
 
 

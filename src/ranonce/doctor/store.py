@@ -1,19 +1,14 @@
-"""Is the store the ledger that is meant, and is its file whole? What is said of SQLite is asked of SQLite."""
+"""Is the store the ledger that is meant, and what does it say of losses and jobs? The same questions on every store."""
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import time
-from contextlib import closing, suppress
 
 from ranonce.doctor.finding import Check, few, step_of
 from ranonce.errors import RanonceError
 from ranonce.ledger import CLOCK_SLACK_SECONDS, known_ledger
 from ranonce.names import plain, shown_path
 from ranonce.stores import open_store
-from ranonce.stores.sqlite import SqliteStore
-from ranonce.stores.sqlite_file import quoted
 from ranonce.storeurl import masked
 from ranonce.timefmt import format_instant
 
@@ -27,33 +22,6 @@ if TYPE_CHECKING:
 
 #: A doctor does not wait as long for a locked file as a job does.
 WAIT_SECONDS = 5.0
-#: Up to this size a file is checked as a whole in an instant; a larger one only with --deep.
-SMALL_BYTES = 64 << 20
-#: Without --deep, a large file is looked through for so long.
-PLAIN_SECONDS = 5.0
-#: The WAL is written back every 200 pages; one this large is held open by a reader that does not end.
-LARGE_WAL_BYTES = 64 << 20
-#: What cannot stand in the tables, as sentences: they keep accounts of each other.
-CONTRADICTIONS = """
-SELECT 'events of the job ' || job || ' may be removed at any time: the door that only pruning opens was left open'
-FROM pruning
-UNION ALL
-SELECT 'it says that events up to ' || pruned_seq || ' were pruned, and there are none after '
-    || (SELECT coalesce(max(seq), 0) FROM events) || ': what is lost would not be missed'
-FROM ledger WHERE pruned_seq > (SELECT coalesce(max(seq), 0) FROM events)
-UNION ALL
-SELECT 'it is in epoch ' || ledger.epoch || ', and the last loss that was accepted began epoch '
-    || (SELECT coalesce(max(epoch), 1) FROM epochs)
-FROM ledger WHERE ledger.epoch <> (SELECT coalesce(max(epoch), 1) FROM epochs)
-UNION ALL
-SELECT 'the job ' || job || ' should have ' || schedules || ' versions of its schedule, and has '
-    || (SELECT count(*) FROM schedules AS kept WHERE kept.job = jobs.job)
-FROM jobs WHERE schedules <> (SELECT count(*) FROM schedules AS kept WHERE kept.job = jobs.job)
-UNION ALL
-SELECT 'the job ' || job || ' has a schedule, and is none of the jobs'
-FROM schedules WHERE job NOT IN (SELECT job FROM jobs)
-"""
-RESTORE = "stop the jobs, keep the file, and restore the ledger from a backup"
 
 
 def opened(spec: LedgerSpec, states: str | None) -> tuple[Store | None, list[Finding]]:
@@ -83,25 +51,6 @@ def opened(spec: LedgerSpec, states: str | None) -> tuple[Store | None, list[Fin
     return store, findings
 
 
-def let_go(store: Store) -> None:
-    """Close the store. Whoever closes a SQLite file as the last one writes its log back into it, and one that may be
-    damaged is to stay as it was found: so the last one here is one that can only read."""
-    if not isinstance(store, SqliteStore) or not _has_log(store.path):
-        store.close()
-        return
-    with closing(sqlite3.connect(f"file:{quoted(store.path)}?mode=ro", uri=True)) as reader:
-        with suppress(sqlite3.Error):
-            reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        store.close()
-
-
-def _has_log(path: str) -> bool:
-    try:
-        return os.stat(path + "-wal").st_size > 0
-    except OSError:
-        return False
-
-
 def losses(store: Store) -> Iterator[Finding]:
     """Tell of every loss that was accepted: what was known before it may have run again since."""
     check = Check("losses", "looked for losses that were accepted")
@@ -111,132 +60,6 @@ def losses(store: Store) -> Iterator[Finding]:
         yield check.note(f"{seen} (accepted by {plain(epoch.by)})")
     if not epochs:
         yield check.ok("none")
-
-
-# --- SQLite ---------------------------------------------------------------------------------------------------------
-
-
-def settings(store: SqliteStore) -> Iterator[Finding]:
-    """See that what makes a commit durable is really on."""
-    check = Check("durability", "asked SQLite how it writes")
-    mode = str(store.ask("PRAGMA journal_mode")[0][0])
-    synchronous = int(store.ask("PRAGMA synchronous")[0][0])
-    if mode != "wal":
-        step = "stop the jobs and set it back: sqlite3 FILE 'PRAGMA journal_mode = WAL'"
-        yield check.problem(f"journal_mode is {mode}, not wal", step)
-    if synchronous < 2:
-        yield check.problem(f"synchronous is {synchronous}, not FULL: a power cut may lose commits", "report this")
-    if mode == "wal" and synchronous >= 2:
-        yield check.ok("WAL, and every commit is synced (synchronous=FULL)")
-    yield from _beside(check, store.path)
-
-
-def _beside(check: Check, path: str) -> Iterator[Finding]:
-    """Look at the files that SQLite keeps beside the ledger."""
-    try:
-        owner = os.stat(path).st_uid
-        beside = {
-            suffix: os.stat(path + suffix) for suffix in ("-wal", "-shm", "-line") if os.path.exists(path + suffix)
-        }
-    except OSError:
-        return  # gone meanwhile
-    for suffix, about in beside.items():
-        if about.st_uid != owner:
-            seen = f"{shown_path(path + suffix)} belongs to uid {about.st_uid}, the ledger to uid {owner}"
-            yield check.problem(f"{seen}, who may not be able to use it", f"chown {owner} {shown_path(path + suffix)}")
-    if "-wal" in beside and beside["-wal"].st_size > LARGE_WAL_BYTES:
-        size = beside["-wal"].st_size >> 20
-        step = f"look for a program that has the file open and reads for ever (fuser {shown_path(path)})"
-        yield check.note(f"{shown_path(path)}-wal has grown to {size} MiB", step)
-
-
-def schema(store: SqliteStore) -> Iterator[Finding]:
-    """See that the tables, and the triggers that keep events from being changed, are those of this version."""
-    check = Check("tables", "compared tables, indexes and triggers with those of this version")
-    wanted, found = _described(_fresh()), _described(store.connection)
-    missing = [f"the {kind} {name} is missing" for kind, name in wanted if (kind, name) not in found]
-    changed = [
-        f"the {kind} {name} is not what it should be"
-        for (kind, name), text in wanted.items()
-        if (kind, name) in found and found[kind, name] != text
-    ]
-    foreign = [
-        f"there is a trigger {name} that is not ours"
-        for kind, name in found
-        if kind == "trigger" and (kind, name) not in wanted
-    ]
-    contradictions = () if missing or changed else [sentence for (sentence,) in store.ask(CONTRADICTIONS)]
-    for seen in (*missing, *changed, *foreign, *contradictions):
-        yield check.problem(
-            plain(seen), "somebody has changed the tables by hand: see who may write the file; " + RESTORE
-        )
-    if not (missing or changed or foreign or contradictions):
-        yield check.ok("they are")
-
-
-def _fresh() -> sqlite3.Connection:
-    from ranonce.stores.sqlite_create import read_schema
-
-    db = sqlite3.connect(":memory:")
-    db.executescript(read_schema())
-    return db
-
-
-def _described(db: sqlite3.Connection) -> dict[tuple[str, str], str]:
-    """Return each table by its columns, each index and trigger by its text."""
-    told: dict[tuple[str, str], str] = {}
-    rows = db.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'").fetchall()
-    for kind, name, text in rows:
-        if kind == "table":
-            columns = db.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (name,)).fetchall()
-            told[kind, name] = repr(sorted(columns))
-        else:
-            told[kind, name] = " ".join(str(text).split())
-    return told
-
-
-def integrity(store: Store, *, deep: bool, path: str | None) -> Iterator[Finding]:
-    """Let the store check itself: small files wholly; large ones, without `deep`, as far as a short time goes."""
-    size = os.stat(path).st_size if path is not None else 0
-    whole = deep or size <= SMALL_BYTES
-    how = "the whole file and every index" if whole else "the pages of the file, not its indexes"
-    check = Check("integrity", f"checked {how} ({size / (1 << 20):.1f} MiB)")
-    try:
-        with _TimeLimit(store, None if whole else PLAIN_SECONDS) as limit:
-            found = store.upkeep().problems(deep=whole)
-    except RanonceError as error:
-        if limit.over:
-            yield check.note(f"nothing wrong in the first {PLAIN_SECONDS:g} seconds", "ranonce doctor --deep")
-        else:
-            yield check.problem(error.sentence, RESTORE)
-        return
-    for line in found:
-        yield check.problem(plain(line), RESTORE)
-    if not found:
-        yield check.ok("nothing is wrong" + ("" if whole else "; --deep looks at the indexes too"))
-
-
-class _TimeLimit:
-    """Interrupts what SQLite does in its block after so many seconds; `over` says whether it did."""
-
-    def __init__(self, store: Store, seconds: float | None) -> None:
-        self._db: sqlite3.Connection | None = getattr(store, "connection", None)
-        self._seconds = seconds
-        self.over = False
-
-    def __enter__(self) -> _TimeLimit:
-        if self._db is not None and self._seconds is not None:
-            give_up = time.monotonic() + self._seconds
-            self._db.set_progress_handler(lambda: self._look(give_up), 100_000)
-        return self
-
-    def _look(self, give_up: float) -> int:
-        self.over = self.over or time.monotonic() > give_up
-        return int(self.over)
-
-    def __exit__(self, *_: object) -> None:
-        if self._db is not None:
-            self._db.set_progress_handler(None, 0)
 
 
 def jobs_known(store: Store, declared: set[str], file: str | None, names: list[str]) -> Iterator[Finding]:

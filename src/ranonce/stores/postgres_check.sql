@@ -69,7 +69,9 @@ SELECT 'the job ' || job || ' has a schedule, and is none of the jobs'
 FROM {schema}.schedules WHERE job NOT IN (SELECT job FROM {schema}.jobs)
 UNION ALL
 SELECT 'the next events would get numbers that are taken, from ' || given || ' on'
-FROM (SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('{schema}.events', 'seq')::regclass), 0)) AS s (given)
+FROM (SELECT pg_get_serial_sequence('{schema}.events', 'seq')::regclass) AS numbers (of),
+     LATERAL (SELECT CASE WHEN has_sequence_privilege(of, 'USAGE, SELECT')
+                          THEN coalesce(pg_sequence_last_value(of), 0) END) AS s (given)  -- else it is not told
 WHERE given < (SELECT max(seq) FROM {schema}.events);
 
 -- name: amcheck
