@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ranonce.drill import SCENARIOS, Asked, Stage, crashes, play
+from ranonce.drill import SCENARIOS, Asked, Stage, crashes, leases, play, races
 from ranonce.drill.crew import Deadline, OutOfTime, most_in_flight
 from ranonce.drill.outcome import BROKEN, HELD, SHOWN, UNTRIED, Outcome, Score, Untried
 from ranonce.drill.processes import program
@@ -26,6 +26,7 @@ from ranonce.stores import site_of
 from ranonce.stores.base import Risk
 from ranonce.stores.sqlite_site import SqliteSite
 from ranonce.storeurl import masked
+from tests.acceptance.test_failpoints import OF_A_RUN
 from tests.programs import faulty
 from tests.servers import free_port
 
@@ -82,9 +83,8 @@ def played(tmp_path, name, **how):
     ],
 )
 def test_a_fault_is_found_by_the_scenario_that_is_there_for_it(tmp_path, monkeypatch, fault, name, evidence):
-    rounds = 40 if name == "single-winner" else 2
     monkeypatch.setattr(crashes, "_places", lambda stage, host: PLACES)
-    outcome = played(tmp_path, name, fault=fault, rounds=rounds)
+    outcome = played(tmp_path, name, fault=fault, rounds=10 if name == "single-winner" else 2)
     assert outcome.state == BROKEN
     assert evidence in "\n".join(outcome.evidence)
     assert outcome.held < outcome.of
@@ -122,6 +122,31 @@ def test_a_scenario_that_there_is_no_time_for_is_not_called_held(tmp_path):
     outcome = played(tmp_path, "no-early-take-over", deadline=0.0)
     assert (outcome.state, outcome.in_time) == (UNTRIED, False)
     assert outcome.lines == ["untried no-early-take-over: not tried: the drill's time is over"]
+
+
+def test_a_lease_that_was_over_before_it_was_looked_at_says_nothing_and_a_longer_one_is_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "LEASES_SECONDS", (0.01, 3.0))
+    outcome = played(tmp_path, "no-early-take-over")
+    assert (outcome.state, outcome.held, outcome.of) == (HELD, 4, 4)
+    assert outcome.seen.endswith("(leases of 3 s)")
+    monkeypatch.setattr(leases, "LEASES_SECONDS", (0.01,))
+    outcome = played(tmp_path, "no-early-take-over")
+    assert (outcome.state, outcome.in_time) == (UNTRIED, True)
+    assert outcome.seen == "this host is so slow that leases of 0.01 s are over before they are looked at"
+
+
+def test_a_race_in_which_no_two_claims_met_is_not_called_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(races, "most_in_flight", lambda answers: 1)
+    outcome = played(tmp_path, "single-winner")
+    assert outcome.state == UNTRIED
+    assert outcome.seen.startswith("no two claims were ever in flight at once")
+
+
+def test_a_run_is_killed_at_every_place_that_it_passes(tmp_path):
+    with Stage(asked(tmp_path)) as stage:
+        places = crashes._places(stage, stage.host("host"))
+    assert places[0] == "schedule:before-commit:1"
+    assert sorted(places) == sorted(place if re.search(":[0-9]+$", place) else f"{place}:1" for place in OF_A_RUN)
 
 
 # --- what it says ---------------------------------------------------------------------------------------------------

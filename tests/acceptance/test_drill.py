@@ -17,7 +17,10 @@ import pytest
 
 from ranonce.cli import main
 from ranonce.drill import SCENARIOS, stage
+from ranonce.errors import StoreUnavailable
+from ranonce.signals import STOP_SIGNALS
 from ranonce.stores import open_store
+from ranonce.stores.sqlite_site import SqliteSite
 from tests.conftest import RANONCE, lives, wait_until
 from tests.programs import faulty
 
@@ -58,6 +61,18 @@ def started(world, place, *words):
     return drill
 
 
+def drilled_here(world, monkeypatch):
+    """Run a drill in this process, which may be patched; return its exit status."""
+    monkeypatch.setattr(os, "environ", {**world.env, "RANONCE_STORE": world.url})
+    monkeypatch.setattr("tempfile.tempdir", world.env["TMPDIR"])
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        return main(["drill", "--rounds", "2"])
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
@@ -83,18 +98,28 @@ def test_everything_holds_and_the_ledger_beside_it_is_not_touched(world, place, 
 def test_a_fault_exits_1_and_its_evidence_follows_its_line(world, place, monkeypatch, capsys):
     monkeypatch.setattr(stage, "program", lambda: (sys.executable, faulty.__file__, "dies"))
     monkeypatch.setattr("ranonce.drill.SCENARIOS", {name: SCENARIOS[name] for name in ("single-winner", "wiped-host")})
-    monkeypatch.setattr(os, "environ", {**world.env, "RANONCE_STORE": world.url})
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, 3)}
-    try:
-        assert main(["drill", "--rounds", "2"]) == 1
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    assert drilled_here(world, monkeypatch) == 1
     lines = capsys.readouterr().out.splitlines()
     assert re.match(r"BROKEN  1/2 single-winner: 8 processes wanted .*; 8 dead$", lines[0])
     assert lines[1] == "        process 1 died (exit 1) while it was to claim: RuntimeError: the disk fell off"
     assert lines[-2].startswith("held    4/4 wiped-host: ")
     assert lines[-1] == "held=1 broken=1 untried=0"
+
+
+def test_a_scratch_ledger_that_stays_is_named_and_the_store_is_unavailable(world, place, monkeypatch, capfd):
+    def away(site):
+        raise StoreUnavailable("the server is away.")
+
+    monkeypatch.setattr("ranonce.drill.SCENARIOS", {"single-winner": SCENARIOS["single-winner"]})
+    monkeypatch.setattr(SqliteSite, "destroy", away)
+    assert drilled_here(world, monkeypatch) == 69
+    said = capfd.readouterr()
+    assert said.out.endswith("held=1 broken=0 untried=0\n")
+    (scratch,) = beside(world)
+    assert said.err == (
+        f"ranonce: the scratch ledger sqlite:///{world.store.parent}/{scratch}/ledger.db could not be removed:"
+        " the server is away. The next drill on this store removes it.\n"
+    )
 
 
 def test_it_stops_at_its_deadline_and_does_not_call_held_what_it_had_no_time_for(world, place):
