@@ -33,6 +33,10 @@ WAIT_SECONDS = 20.0
 VOLATILE = "the scratch ledger of a drill"
 
 
+def untold(name: str, done: int, of: int) -> None:
+    """Tell nobody how far a scenario is."""
+
+
 class Asked(Record):
     """What is asked of a drill: the store whose kind and place are rehearsed, how often, and how long it may take.
 
@@ -45,7 +49,7 @@ class Asked(Record):
     deadline: float = 300.0
     words: tuple[str, ...] | None = None
     patience: float | None = None
-    tell: Callable[[str, int, int], None] = lambda name, done, of: None
+    tell: Callable[[str, int, int], None] = untold
 
 
 class Stage:
