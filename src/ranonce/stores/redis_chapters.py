@@ -11,7 +11,7 @@ from __future__ import annotations
 from ranonce.errors import StoreUnavailable
 from ranonce.record import Record
 from ranonce.stores.redis_keys import event_of, run_of
-from ranonce.stores.redis_rows import SCRIPTS
+from ranonce.stores.redis_rows import named
 from ranonce.stores.values import damaged
 
 TYPE_CHECKING = False
@@ -58,7 +58,7 @@ def chapters(rows: Rows, job: str, wanted: Wanted, since: str = EARLIEST, until:
     limit = WINDOWS_WITH_OUTPUT if wanted.output else WINDOWS
     while True:
         told = (rows.ledger, wanted.edition, since, until, limit, *flags)
-        answer = rows.checked(rows.connection.ask_script(SCRIPTS["chapter"], keys, *told))
+        answer = rows.checked(rows.connection.ask_script(named("chapter"), keys, *told))
         if answer[0] == b"changed":
             raise StoreUnavailable(
                 f"the ledger at {rows.connection.shown} was pruned, imported into or given another schedule meanwhile.",

@@ -6,7 +6,7 @@ from ranonce.errors import NotThisLedger
 from ranonce.stores.redis_chapters import Wanted, chapters
 from ranonce.stores.redis_keys import KINDS, PAGE, key_of, place_of, plain
 from ranonce.stores.redis_plan import WAITING, WORK
-from ranonce.stores.redis_rows import SCRIPTS
+from ranonce.stores.redis_rows import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _counted(store: RedisStore) -> Iterator[str]:
     jobs = [job.name for job in store.jobs()]
     keys = [store.keys(what) for what in ("ledger", "events", "pages", "fill", "jobs", "versions")]
     keys += [store.keys(what, job) for job in jobs for what in ("runs", "order", "work", "besides")]
-    answer = store.rows.checked(store.connection.ask_script(SCRIPTS["counts"], keys, store.identity().ledger))
+    answer = store.rows.checked(store.connection.ask_script(named("counts"), keys, store.identity().ledger))
     _, events, indexed, filled, pages, fill, known, versions, odd = answer
     if events != indexed:
         yield f"there are {events:,} events, and {indexed:,} in the indexes of the jobs"

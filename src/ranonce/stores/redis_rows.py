@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import chain
 
 from ranonce.errors import NotThisLedger
@@ -17,22 +18,23 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ranonce.lifecycle import Event, Run
-    from ranonce.stores.redis_connection import Connection
+    from ranonce.stores.redis_connection import Connection, Script
     from ranonce.stores.redis_keys import Keys
 
-_TEXTS = load("redis.lua")
-#: Which of them look at whole windows.
-_OF_WINDOWS = ("chapter", "outline", "ends")
+#: The scripts that every run needs; all others stand in a file that is read when one of them is asked for.
+RUN_SCRIPTS = ("write", "read")
 
 
-def _whole(name: str) -> str:
-    """Return a script with what stands before it."""
-    before = ["common", "windows"] if name in _OF_WINDOWS else ["common"]
-    return "\n".join(_TEXTS[each] for each in [*before, name])
+@cache
+def named(name: str) -> Script:
+    """Return a script by its name, with what stands before it."""
+    texts = load("redis.lua")
+    if name in RUN_SCRIPTS:
+        return script(f"{texts['common']}\n{texts[name]}")
+    others = load("redis_windows.lua")
+    return script(f"{texts['common']}\n{others['windows']}\n{others[name]}")
 
 
-#: The scripts by name.
-SCRIPTS = {name: script(_whole(name)) for name in _TEXTS if name not in ("common", "windows")}
 #: How many members of a set, or values of a hash, the server is asked for at once.
 PIECE = 1000
 #: How many windows a script looks at, at once: a few thousandths of a second.
@@ -109,7 +111,7 @@ class Rows:
         keys = [self.keys("ledger"), *(self.keys(each, job) for each in what)]
         place = str(since)
         while True:
-            asked = self.connection.ask_script(SCRIPTS[name], keys, self.ledger, place, f"({until}", WINDOWS, *more)
+            asked = self.connection.ask_script(named(name), keys, self.ledger, place, f"({until}", WINDOWS, *more)
             answer = self.checked(asked)
             yield answer
             if not answer[1]:

@@ -10,7 +10,7 @@ from ranonce.stores.redis_connection import Connection
 from ranonce.stores.redis_keys import FORMAT, KINDS, Keys
 from ranonce.stores.redis_plan import FIXED, Plan
 from ranonce.stores.redis_promise import identity_of, look, refuse_too_old, risk
-from ranonce.stores.redis_rows import SCRIPTS, Rows
+from ranonce.stores.redis_rows import Rows, named
 from ranonce.storeurl import in_namespace
 
 TYPE_CHECKING = False
@@ -55,7 +55,7 @@ class RedisSite:
         if volatile is not None:
             plan.put(plan.key("ledger"), "volatile", volatile)
         rows = Rows(self._connection, self.keys, "")
-        answer = rows.checked(self._connection.tell_script(SCRIPTS["write"], plan.keys, *plan.arguments("")))
+        answer = rows.checked(self._connection.tell_script(named("write"), plan.keys, *plan.arguments("")))
         if answer[0] != b"written":
             raise NotThisLedger(
                 f"the name space of {self._connection.shown} holds something already.",
