@@ -417,9 +417,9 @@ class Upkeep(Protocol):
         """Within it, what is read fits together, whatever jobs write meanwhile.
 
         Of each window, its run and its events are of one state if they are gone through together (`all_runs` and
-        `events_by_window`, both asked for before either is begun). Jobs, schedules, gates and tombstones are of one
-        state with all windows. A store that keeps older states gives all of it as it was when the view was begun; one
-        that does not raises StoreUnavailable where something was pruned, imported or given another schedule meanwhile.
+        `events_by_window`, both asked for before either is begun), and the schedules and tombstones that are read in it
+        fit all windows. A store that keeps older states gives everything as it was when the view was begun; one that
+        does not raises StoreUnavailable where something was pruned, imported or given another schedule meanwhile.
         """
 
     def take_in(self, intake: Intake, lives: Callable[[Run, Lease | None], bool]) -> TakenIn:
