@@ -55,7 +55,6 @@ def test_windows_that_are_done_are_passed_over_without_a_record(world):
     assert world.count_of_events() == before + 8
 
 
-@pytest.mark.every_store
 def test_a_window_that_fails_is_named_and_the_next_one_follows(world):
     ran = backfill(world, "--until", "2026-11-06", "--json", sh=FAILS_ON_3)
     assert ran.exit == 1
@@ -204,7 +203,6 @@ def test_a_command_that_is_not_told_its_window_is_said(world):
     assert "RANONCE_WINDOW" not in backfill(world).err
 
 
-@pytest.mark.every_store
 def test_a_rehearsal_says_what_would_be_done_and_changes_nothing(world):
     world.run("--window", "2026-11-02", now=NOON_12)
     world.run("--window", "2026-11-03", "--max-attempts", "1", sh="exit 1", now=NOON_12)
@@ -289,7 +287,6 @@ def at_work(world, *options):
     return invocation
 
 
-@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_several_at_once_are_stopped_together(world, number):
     invocation = at_work(world)
@@ -301,7 +298,6 @@ def test_several_at_once_are_stopped_together(world, number):
     assert "10 not reached" in ran.err
 
 
-@pytest.mark.every_store
 def test_several_at_once_do_not_outlive_the_one_that_leads_them(world):
     invocation = at_work(world)
     invocation.signal(signal.SIGKILL)
@@ -345,7 +341,6 @@ def test_long_windows_leave_no_open_files_behind(world):
 NAMED = f'{EFFECT}; : "{{window}}"'
 
 
-@pytest.mark.every_store
 def test_what_a_backfill_has_done_is_not_caught_up(world):
     world.run(now="2026-11-01T12:00:00Z")
     backfill(world, "--until", "2026-11-06", since="2026-11-02")

@@ -57,7 +57,6 @@ def test_a_command_that_outlives_its_killed_wrapper_blocks_a_second_start(world)
     ]
 
 
-@pytest.mark.every_store
 def test_a_probe_names_at_once_what_outlives_its_killed_wrapper(world):
     working, child = world.hold(sh=DEAF)
     span = ("--since", "2026-11-09T00:00:00Z", "--until", "2026-11-10T00:00:00Z")
@@ -110,7 +109,6 @@ def test_a_killed_attempt_is_taken_over_at_once_on_its_host(world):
     assert world.attempt_files() == []
 
 
-@pytest.mark.every_store
 def test_a_killed_attempt_blocks_no_other_window(world):
     killed(world)
     assert world.run(now=TOMORROW).said() == (0, "done", None)
@@ -140,7 +138,6 @@ def test_attempts_that_crash_are_counted_and_end(world):
     assert len(world.effects()) == 2
 
 
-@pytest.mark.every_store
 def test_a_daemon_that_holds_the_lock_of_a_killed_attempt_blocks_until_the_lease_ends(world):
     daemon_file = world.pids / "daemon"
     daemon = "setsid sh -c 'echo $$ > \"$PIDS/daemon\"; exec sleep 60' > /dev/null 2>&1 &"
@@ -168,7 +165,7 @@ def test_a_crash_whose_effects_may_have_happened_is_held_for_a_person(world):
     assert world.effects() == [f"job {TODAY} 1", "job 2026-11-10 1"]
 
 
-@pytest.mark.every_store
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("as_", ["done", "not-done"])
 def test_a_person_says_what_became_of_a_held_run(world, as_):
     killed(world, "--on-crash", "hold")
@@ -181,7 +178,6 @@ def test_a_person_says_what_became_of_a_held_run(world, as_):
     assert ("released", "looked into the mailbox", 1) in world.events()
 
 
-@pytest.mark.every_store
 def test_a_release_does_not_touch_what_works_or_is_done(world):
     working, _ = world.hold()
     words = ("release", "job", TODAY, "--as", "not-done", "--reason", "impatience")
@@ -199,7 +195,6 @@ def test_a_release_does_not_touch_what_works_or_is_done(world):
     assert world.state() == ("done", 1)
 
 
-@pytest.mark.every_store
 def test_a_release_frees_a_crashed_window_before_its_lease_ends(world):
     killed(world)
     assert world.ranonce("release", "job", TODAY, "--as", "done", "--reason", "it was sent").exit == 0
@@ -207,7 +202,7 @@ def test_a_release_frees_a_crashed_window_before_its_lease_ends(world):
     assert world.run().said() == (0, "skipped", "done")
 
 
-@pytest.mark.every_store(cases=3)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     ("look", "exit", "event", "reason", "effects"),
     [
@@ -239,7 +234,6 @@ def test_a_look_that_was_stopped_by_a_signal_is_taken_again(world):
     assert len(world.effects()) == 1
 
 
-@pytest.mark.every_store
 def test_a_look_that_crashed_itself_is_taken_again(world):
     look = 'echo $$ > "$PIDS/child"; test -e "$PIDS/answer" || exec sleep 60'
     policy = ("--on-crash", "reconcile", "--reconcile", look)
@@ -300,7 +294,6 @@ def test_a_late_failure_does_not_undo_what_another_has_done(world):
     assert [event for event in world.events() if event[0] == "lost"] == [("lost", "failed", 1)]
 
 
-@pytest.mark.every_store
 def test_a_second_attempt_beside_a_paused_one_keeps_its_claim(world):
     first, child = world.hold("--lease", world.lease, "--grace-kill", "0.2s")
     first.signal(signal.SIGSTOP)

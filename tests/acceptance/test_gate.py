@@ -16,7 +16,6 @@ def uses(world):
     return world.run("--uses", "model-api", sh="echo x >> $EFFECTS")
 
 
-@pytest.mark.every_store
 def test_a_closed_gate_keeps_its_jobs_from_starting(closed):
     ran = uses(closed)
     assert ran.said() == (75, "skipped", "gate")
@@ -41,7 +40,6 @@ def test_gates_are_shown_with_who_closed_them_and_until_when(closed):
     assert closed.ranonce("gate", "--json").out.startswith(b'{"gates": [{"gate": "model-api", "closed": true')
 
 
-@pytest.mark.every_store
 def test_without_gates_there_is_nothing_to_show(world):
     assert world.ranonce("gate").out == b"No gate was ever closed.\n"
 

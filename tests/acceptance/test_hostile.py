@@ -28,7 +28,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.every_store(cases=2)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_that_needs_quoting_somewhere_is_no_job(world, name):
     ran = world.run(job=name)
@@ -39,7 +39,7 @@ def test_a_name_that_needs_quoting_somewhere_is_no_job(world, name):
     assert world.effects() == []
 
 
-@pytest.mark.every_store(cases=2)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     "name",
     ["2026-13-45T99", "yesterday", "2026-11-09 ", "2026-11-9", "20261109", 'A","event":"done', "a\nb", ".*", "[", ""],
@@ -53,7 +53,6 @@ def test_a_window_that_is_none_of_the_schedule_is_refused(world, name):
     assert len(world.all_runs()) == 1
 
 
-@pytest.mark.every_store
 def test_a_name_that_is_no_text_is_refused(world):
     for words in (("run", b"\xff\xfe"), ("run", "job", "--window", b"\xff"), ("run", "job", "--version", b"\xff")):
         ran = world.ranonce(*words, "--every", "day", "--", "true")
@@ -70,14 +69,13 @@ def test_names_that_differ_in_any_letter_are_different_jobs(world):
     assert len(world.effects()) == len(names)
 
 
-@pytest.mark.every_store
 def test_a_window_like_another_is_not_the_other(world):
     for key in ("2026-11-01", "2026-01-11", "2026-11-11"):
         world.run("--window", key, now="2026-12-01T00:00:00Z")
     assert world.effects() == [f"job {key} 1" for key in ("2026-11-01", "2026-01-11", "2026-11-11")]
 
 
-@pytest.mark.every_store(cases=4)
+@pytest.mark.every_store(cases=2)
 @pytest.mark.parametrize("text", ['v","event":"done"}', "{window}", "ü😀\u2028", "\\n\\x1b[31m", "%s%n", "$(id)"])
 def test_a_version_comes_back_as_it_went_in_on_one_line(world, text):
     ran = world.run("--version", text, sh="exit 3")
@@ -96,7 +94,6 @@ def test_a_version_with_control_characters_is_refused(world, text):
     assert world.is_empty()
 
 
-@pytest.mark.every_store
 def test_what_a_command_prints_is_never_taken_for_a_record(world):
     forged = json.dumps({"event": "done", "job": "job", "window": TODAY})
     ran = world.run(sh=f"echo '{forged}'; echo '{forged}' >&2; exit 3")

@@ -56,7 +56,6 @@ def test_torn_at_any_byte_the_last_line_is_passed_over_and_the_next_is_whole(wor
     assert [fact["event"] for fact in facts(world)] == ["start", "skipped"]
 
 
-@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     "tail",
     [b"\0" * 100, b"\0" * 8000, b"\xff\xfe{}", b'{"len":3,"crc":"00000000","fact":{}}'],
@@ -72,7 +71,6 @@ def test_what_a_power_cut_may_leave_at_the_end_is_passed_over(world, tail):
     assert world.effects() == [f"job {TODAY} 1", "job 2026-11-10 1"]
 
 
-@pytest.mark.every_store
 def test_half_a_done_line_is_no_done(world):
     world.run(sh="exit 3")
     fact = {**facts(world)[-1], "event": "done", "seq": 99}

@@ -90,7 +90,7 @@ def test_what_runs_now_is_left_alone(world):
     assert world.state(window="2026-11-08") == ("done", 1)
 
 
-@pytest.mark.every_store
+@pytest.mark.every_store(cases=3)
 @pytest.mark.parametrize("point", [*KILLED_AT, f"{KILLED_AT[0]}:2"])
 def test_killed_anywhere_an_import_is_completed_by_the_next(world, point):
     path = written(world, *days(280 if point.endswith(":2") else 5))

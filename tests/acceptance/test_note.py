@@ -35,7 +35,6 @@ def test_a_note_of_a_person_stands_in_the_story_with_their_name(world):
     assert "it ran (done)" in shown
 
 
-@pytest.mark.every_store
 def test_a_window_that_never_ran_can_be_noted_and_stays_missing(world):
     world.run()
     before = world.ranonce("probe", "job", "--now", "2026-11-12T12:00:00Z", "--json")
@@ -58,7 +57,6 @@ def test_a_note_is_no_finding(world):
     assert after.out == before.out
 
 
-@pytest.mark.every_store
 def test_inside_a_job_a_note_is_about_its_own_run(world):
     ran = world.run(sh='$RANONCE note "3 of 5 feeds were empty" && cd / && $RANONCE note second')
     assert ran.exit == 0, ran.err

@@ -26,7 +26,6 @@ def test_the_exit_status_of_a_failed_command_is_passed_on(world, code):
     assert (run.status, run.exit, run.attempt) == ("failed", code, 1)
 
 
-@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("code", [*sorted(set(EXIT_STATUSES) - {0}), 129, 255])
 def test_a_command_cannot_speak_with_our_exit_statuses(world, code):
     ran = world.run(sh=f"exit {code}")
@@ -43,7 +42,6 @@ def test_a_failure_in_the_middle_of_a_script_is_a_failure(world):
     assert world.run(sh="set -e; false; exit 0").said() == (1, "failed", None)
 
 
-@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     ("command", "exit"), [("/not/there", 127), ("not-in-path", 127), ("/etc/passwd", 126), ("/etc", 126)]
 )
@@ -56,7 +54,6 @@ def test_a_command_that_cannot_be_started_is_recorded_as_failed(world, command, 
     assert world.run().said() == (0, "done", None)  # after it was put right
 
 
-@pytest.mark.every_store
 def test_a_time_limit_ends_the_command_and_is_its_verdict(world):
     ran = world.run("--timeout", "0.3s", "--grace-kill", "0.2s", sh="trap '' TERM; sleep 60 & sleep 60")
     assert ran.said() == (124, "failed", "timeout")
@@ -91,13 +88,11 @@ def test_a_failed_window_waits_for_its_retry_delay(world):
     assert world.run(*options, now=instant_in(620)).said() == (0, "done", None)
 
 
-@pytest.mark.every_store
 def test_what_a_failed_command_printed_is_kept_with_its_verdict(world):
     world.run(sh="echo the reason why >&2; exit 3")
     assert world.outputs("failed") == [b"the reason why\n"]
 
 
-@pytest.mark.every_store
 def test_nothing_is_kept_of_the_output_where_that_is_not_wanted(world):
     world.run("--no-output", sh="echo secret; exit 3")
     assert world.outputs("failed") == [None]
@@ -130,7 +125,6 @@ def test_an_exit_status_0_without_the_product_is_not_done(world, check, product)
     assert world.state() == ("failed", 1)
 
 
-@pytest.mark.every_store
 def test_a_product_that_passes_its_checks_is_done_and_verified(world):
     checks = ("--check", "json=out/{window}.json,fresh,equals=/date={window}", "--check", "command=test -d out")
     made = 'mkdir -p out; echo "{\\"date\\": \\"$RANONCE_WINDOW\\"}" > out/$RANONCE_WINDOW.json'
@@ -173,7 +167,6 @@ def stop(retry_after, more=""):
     return f"$RANONCE stop --reason 429 --retry-after {retry_after} {more}"
 
 
-@pytest.mark.every_store
 def test_a_rate_limit_stops_the_window_until_its_time(world):
     until = instant_in(86400)
     ran = world.run(sh=f"{EFFECT}; {stop(until)}; exit 1")
@@ -199,7 +192,6 @@ def test_a_stopped_window_is_resumed_first_by_the_next_trigger_after_its_time(wo
     assert world.state(window=window) == ("done", 2)
 
 
-@pytest.mark.every_store
 def test_a_stop_does_not_hold_up_the_next_window(world):
     world.run(sh=f"{stop('300d')}; exit 1")
     assert world.run(now=NEXT_DAY).said() == (0, "done", None)
@@ -259,7 +251,6 @@ def test_a_stop_is_taken_back_by_nothing_the_command_does_later(world):
         assert ran.said() == (79, "stopped", "429")
 
 
-@pytest.mark.every_store
 def test_a_stop_of_an_earlier_attempt_does_not_stop_the_next(world):
     options = ("--window", TODAY)
     world.run(*options, now=instant_in(0), sh=f"{stop(0)}; exit 0")
@@ -275,7 +266,6 @@ def test_within_one_invocation_nothing_is_tried_again(world):
     assert len(ran.receipts) == len(world.effects()) == 1
 
 
-@pytest.mark.every_store
 def test_several_windows_in_one_invocation_have_one_receipt_each_and_the_current_ones_status(world):
     for day in ("07", "08"):
         world.run("--stop-exit-code", "42", now=f"2026-11-{day}T12:00:00Z", sh="exit 42")

@@ -107,7 +107,6 @@ def test_a_pruned_window_is_neither_missing_nor_unknown(old):
     assert [window["state"] for window in status["windows"]] == ["pruned", "pruned", "missing"]
 
 
-@pytest.mark.every_store
 def test_pruned_windows_are_not_caught_up(old):
     pruned(old)
     said = old.run("--catch-up", "all", "--catch-up-limit", "1", job="j", sh="echo {window} >> $EFFECTS")
@@ -180,7 +179,6 @@ def test_failures_are_never_kept_shorter_than_what_is_done(old):
     assert pruned(old, "--older-than", "400d")["failed_before"] == "2025-10-04T00:01:05.000Z"
 
 
-@pytest.mark.every_store
 def test_a_dry_run_changes_nothing(old):
     before = old.facts("j"), old.all_runs(), old.journal.exists()
     ran = old.ranonce("prune", "--dry-run")
@@ -221,7 +219,6 @@ def test_a_supposed_time_in_the_past_prunes_less(old):
     assert windows(old) == [*OLD[5:], NEWEST]
 
 
-@pytest.mark.every_store
 def test_nothing_is_pruned_while_the_last_event_lies_ahead_of_the_clock(world):
     planted = plant_days(world)
     planted.run("2038-01-01")
@@ -321,7 +318,7 @@ def test_an_outcome_that_waits_on_this_host_is_recorded_first(old):
 # --- broken off -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every_store
+@pytest.mark.every_store(cases=3)
 @pytest.mark.parametrize("point", ["prune:after-runs", "prune:before-commit", "prune:after-commit"])
 def test_a_kill_in_the_middle_leaves_each_window_with_its_run_or_its_tombstone(old, point):
     assert old.ranonce("prune", env={"RANONCE_FAILPOINT": point}).exit == -signal.SIGKILL

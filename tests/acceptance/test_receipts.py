@@ -46,7 +46,7 @@ def test_every_invocation_that_dealt_with_a_window_has_one_receipt(world):
     assert len(world.run().receipts) == 1  # unavailable
 
 
-@pytest.mark.every_store
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -60,7 +60,6 @@ def test_a_refused_window_is_recorded_with_its_reason(world, words, said):
     assert world.effects() == []
 
 
-@pytest.mark.every_store
 def test_wrong_usage_is_one_line_and_nothing_is_written(world):
     for words in (("run",), ("run", "job", "--evry", "day"), ("run", "a", "b"), ("walk",), ("run", "job", "--lease")):
         ran = world.ranonce(*words)
@@ -94,7 +93,7 @@ def test_a_receipt_that_cannot_be_written_is_said_and_changes_nothing(world):
 LOUD = f"{EFFECT}; echo out; echo err >&2; exit 0"
 
 
-@pytest.mark.every_store(cases=2)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     "streams", [">&-", "2>&-", ">&- 2>&-", "> /dev/full", "2> /dev/full", "> /dev/full 2>&1", "<&- >&- 2>&-", "| true"]
 )
@@ -136,8 +135,8 @@ def test_endless_output_passes_through_in_bounded_memory_and_both_ends_are_kept(
         assert sum(file.stat().st_size for file in world.store.parent.iterdir()) < 600_000
 
 
-@pytest.mark.every_store
-@pytest.mark.parametrize("printed", ["", r"\000\001\377", r"no newline", r"\r\n\033[31m", r"{\"event\": \"done\"}\n"])
+@pytest.mark.every_store(cases=1)
+@pytest.mark.parametrize("printed", [r"\000\001\377", "", r"no newline", r"\r\n\033[31m", r"{\"event\": \"done\"}\n"])
 def test_whatever_is_printed_is_kept_as_it_is(world, printed):
     ran = world.run(sh=f"printf '{printed}'; exit 3")
     expected = subprocess.run(["/bin/sh", "-c", f"printf '{printed}'"], capture_output=True).stdout
@@ -263,7 +262,6 @@ def test_other_input_for_a_done_window_is_a_conflict_and_no_effect(world):
     assert world.run().said() == (0, "skipped", "done")  # who names no input asks for the window
 
 
-@pytest.mark.every_store
 def test_a_window_not_yet_done_takes_the_new_input(world):
     given = world.root / "input"
     given.write_text("a")
@@ -286,7 +284,6 @@ def test_other_input_can_be_other_work_and_the_whole_digest_counts(world):
     assert len({digest[:16] for digest in digests}) == 1
 
 
-@pytest.mark.every_store
 def test_work_on_one_input_is_not_caught_up_with_another(world):
     given = world.root / "input"
     options = ("--input", str(given), "--input-mode", "identity", "--stop-exit-code", "42")

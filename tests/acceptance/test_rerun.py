@@ -51,7 +51,6 @@ def test_without_a_reason_nothing_is_run_again(world, reason):
     assert len(world.effects()) == 1
 
 
-@pytest.mark.every_store
 def test_a_window_that_never_ran_is_no_rerun(world):
     world.run()
     ran = rerun(world, window="2026-11-08")
@@ -61,7 +60,6 @@ def test_a_window_that_never_ran_is_no_rerun(world):
     assert len(world.effects()) == 1
 
 
-@pytest.mark.every_store
 def test_a_window_that_runs_is_not_run_again(world):
     invocation, _ = world.hold()
     ran = rerun(world)
@@ -82,7 +80,6 @@ def test_a_probe_calls_it_a_rerun_by_request_and_no_duplicate(world):
     assert "rerun by request: the price list was wrong (generation 2, attempt 2)" in note["explanation"]
 
 
-@pytest.mark.every_store
 def test_the_story_of_a_window_tells_who_ran_it_again_and_why(world):
     world.run()
     rerun(world, "--resend")
@@ -93,7 +90,7 @@ def test_the_story_of_a_window_tells_who_ran_it_again_and_why(world):
     assert "resend" in told
 
 
-@pytest.mark.every_store(cases=3)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("sh", ["exit 1", "kill -9 $$", "$RANONCE stop --reason 429 --retry-after 34h; exit 1"])
 def test_a_failed_or_stopped_window_may_be_run_again_with_all_its_attempts(world, sh):
     world.run("--max-attempts", "1", sh=sh)
@@ -102,7 +99,6 @@ def test_a_failed_or_stopped_window_may_be_run_again_with_all_its_attempts(world
     assert ran.receipt["generation"] == 2
 
 
-@pytest.mark.every_store
 def test_a_held_window_may_be_run_again(world):
     invocation, _ = world.hold("--on-crash", "hold")
     invocation.signal(signal.SIGKILL)
@@ -123,7 +119,6 @@ def test_a_rerun_does_not_catch_up_and_has_no_max_late(world):
     assert world.ranonce("rerun", "job", TODAY, "--reason", "x", "--catch-up", "all", "--", "true").exit == 64
 
 
-@pytest.mark.every_store
 def test_only_resend_tells_the_command_to_send_again(world):
     world.run(sh=TOLD)
     rerun(world, sh=TOLD)
@@ -137,7 +132,6 @@ def test_only_resend_tells_the_command_to_send_again(world):
     ]
 
 
-@pytest.mark.every_store
 def test_a_rerun_that_failed_is_tried_again_as_the_same_rerun(world):
     world.run(sh=TOLD)
     assert rerun(world, "--resend", sh=f"{TOLD}; exit 1").exit == 1
@@ -166,7 +160,6 @@ def test_a_rerun_that_crashed_is_taken_over_as_the_same_rerun(world):
     assert ("expired", "its process is dead", 2) in world.events()
 
 
-@pytest.mark.every_store
 def test_a_rerun_at_work_is_not_caught_up_beside_itself(world):
     world.run()
     invocation = rerun_that_holds(world)
@@ -210,7 +203,6 @@ def test_other_work_for_other_input_needs_the_input_for_a_rerun(world):
     assert (ran.exit, ran.receipt["generation"]) == (0, 2)
 
 
-@pytest.mark.every_store
 def test_a_rerun_with_other_input_is_no_conflict_and_records_it(world):
     (world.root / "work" / "a").write_text("a")
     (world.root / "work" / "b").write_text("b")

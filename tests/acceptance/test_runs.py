@@ -29,7 +29,6 @@ def test_a_later_trigger_of_a_window_finds_it_done(world):
         ]
 
 
-@pytest.mark.every_store
 def test_a_skip_says_that_the_window_is_done_and_by_which_attempt(world):
     first = world.run()
     second = world.run()
@@ -51,7 +50,7 @@ def test_of_forty_at_once_on_a_fresh_ledger_one_works(world, seconds):
     assert Counter(event for event, _, _ in world.events()) == Counter(start=1, done=1, skipped=39)
 
 
-@pytest.mark.every_store(cases=3)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("before", ["failed", "crashed", "done"])
 def test_of_eight_at_once_over_an_earlier_attempt_one_works_or_none(world, before):
     crash = {"RANONCE_FAILPOINT": "run:before-child"} if before == "crashed" else {}
@@ -66,7 +65,6 @@ def test_of_eight_at_once_over_an_earlier_attempt_one_works_or_none(world, befor
     assert world.state() == ("done", attempt)
 
 
-@pytest.mark.every_store
 def test_eight_jobs_at_once_share_the_ledger_and_all_work(world):
     started = [world.start(*world.words(job=f"job-{number}")) for number in range(8)]
     assert [one.ends().said() for one in started] == [(0, "done", None)] * 8
@@ -94,7 +92,6 @@ def test_busy_can_be_given_the_status_a_scheduler_wants(world):
     first.ends()
 
 
-@pytest.mark.every_store
 def test_a_command_that_itself_exits_75_has_failed(world):
     failed = world.run(sh="exit 75")
     assert failed.said() == (1, "failed", None)
@@ -125,7 +122,6 @@ def test_another_window_of_a_working_job_waits(world):
     assert world.run(now="2026-11-10T12:00:00Z").said() == (0, "done", None)
 
 
-@pytest.mark.every_store
 def test_windows_of_a_job_may_overlap_where_that_is_allowed(world):
     first, _ = world.hold("--overlap", "allow")
     assert world.run("--overlap", "allow", now="2026-11-10T12:00:00Z").said() == (0, "done", None)
@@ -190,7 +186,6 @@ def test_a_background_process_can_be_ended_with_its_command(world):
     assert world.no_process_is_left()
 
 
-@pytest.mark.every_store
 def test_a_daemon_that_left_the_group_blocks_nothing(world):
     ran = world.run(sh="setsid sh -c 'echo $$ > \"$PIDS/daemon\"; exec sleep 60' > /dev/null 2>&1 & exit 0")
     daemon = int(wait_until(lambda: (world.pids / "daemon").exists() and (world.pids / "daemon").read_text().strip()))
@@ -244,7 +239,6 @@ def test_a_command_inherits_no_handle_of_the_ledger_but_its_lock(world):
     assert "/attempts/" in ours[0]
 
 
-@pytest.mark.every_store
 def test_a_job_can_run_another_job_of_the_same_ledger(world):
     inner = f'$RANONCE run inner --every day --now {NOON} -- /bin/sh -c "$WORK"'
     ran = world.run(job="outer", sh=inner, env={"WORK": EFFECT})

@@ -21,7 +21,6 @@ def edit(world, old, new):
     world.config.write_text(text.replace(old, new))
 
 
-@pytest.mark.every_store
 def test_a_job_nobody_declared_is_never_given_a_guessed_day(world):
     ran = world.run(every=None)
     assert ran.exit == 64
@@ -44,7 +43,6 @@ def test_a_declared_job_needs_no_more_than_its_name(world):
     assert world.ranonce("run", "job", "--now", NOON).said() == (0, "skipped", "done")
 
 
-@pytest.mark.every_store
 def test_the_line_that_add_prints_runs_the_job_in_the_little_that_cron_gives(world):
     line = add(world).out.decode().strip()
     *when, command = line.split(None, 5)
@@ -97,7 +95,6 @@ def test_a_done_day_stays_done_when_the_minute_changes(world):
     assert [(version.number, version.every) for version in world.schedules()] == [(1, "15 1 * * *"), (2, "15 2 * * *")]
 
 
-@pytest.mark.every_store
 def test_an_edited_file_begins_a_new_version_and_says_so(world):
     add(world)
     world.ranonce("run", "job", "--now", NOON)
@@ -122,7 +119,6 @@ def test_a_window_of_the_old_schedule_is_not_run_beside_the_new_ones(world):
     assert len(world.effects()) == 2
 
 
-@pytest.mark.every_store
 def test_the_windows_of_an_older_version_can_still_be_named(world):
     add(world)
     world.ranonce("run", "job", "--now", NOON)
@@ -140,7 +136,6 @@ def test_adding_again_with_another_schedule_is_the_way_to_change_it(world):
     assert len(world.schedules()) == 2
 
 
-@pytest.mark.every_store
 def test_a_record_of_a_far_future_window_does_not_move_the_new_version_there(world):
     add(world)
     world.ranonce("run", "job", "--now", "2036-01-01T00:00:00Z")

@@ -19,7 +19,7 @@ from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim
 from ranonce.liveness import boot_clock
 from ranonce.storeurl import server_of
-from tests.conftest import SERVERS, TODAY, Invocation, Ran, World, lives, wait_until
+from tests.conftest import SERVERS, Invocation, Ran, World, lives, wait_until
 from tests.contract.acting import ask, ledger_over, verdict
 from tests.proxies import ANSWERED, SENT, Cut, Proxy
 from tests.servers import PostgresServer, Server, ValkeyServer, private_folder

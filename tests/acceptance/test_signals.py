@@ -20,7 +20,7 @@ def may_make_namespaces() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(["unshare", "-pf", "true"]).returncode == 0
 
 
-@pytest.mark.every_store(cases=2)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("number", STOPS, ids=lambda number: number.name)
 def test_a_stop_signal_reaches_the_command_and_is_its_verdict(world, number):
     heard = f"trap 'echo {number.name} >> \"$PIDS/heard\"; exit 0' {number.name[3:]}; {HELD_EFFECT}"
@@ -37,7 +37,6 @@ def test_a_stop_signal_reaches_the_command_and_is_its_verdict(world, number):
     assert world.state() == ("done", 2)
 
 
-@pytest.mark.every_store
 def test_a_command_that_does_not_listen_is_killed_after_the_grace_with_its_whole_group(world):
     deaf = f"trap '' TERM; (trap '' TERM; exec sleep 60) & {HELD_EFFECT}"
     invocation, child = world.hold("--grace-kill", "0.3s", sh=deaf)
@@ -52,7 +51,6 @@ def test_a_command_that_does_not_listen_is_killed_after_the_grace_with_its_whole
     assert world.run().said() == (0, "done", None)
 
 
-@pytest.mark.every_store
 def test_a_stop_by_signal_costs_no_attempt(world):
     for _ in range(3):
         invocation, _ = world.hold("--max-attempts", "1", "--grace-kill", "0.2s")
@@ -86,7 +84,6 @@ def test_user_signals_are_passed_on_and_stop_nothing(world):
     assert invocation.ends().said() == (0, "done", None)
 
 
-@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE], ids=lambda number: number.name)
 def test_the_death_of_a_command_by_a_signal_is_passed_on(world, number):
     ran = world.run(sh=f"kill -{number.value} $$")

@@ -20,7 +20,7 @@ from tests.conftest import TODAY, instant_in, lives, wait_until
 # --- how an instant is written --------------------------------------------------------------------------------------
 
 
-@pytest.mark.every_store(cases=2)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     "now",
     [
@@ -45,7 +45,7 @@ def test_every_spelling_of_an_instant_means_the_same_window(world, now):
     assert [run.window_start for run in world.all_runs()] == [parse_instant("2026-11-09T15:00:00Z")]
 
 
-@pytest.mark.every_store(cases=2)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     "now",
     [
@@ -98,7 +98,7 @@ def test_midnight_in_tokyo_belongs_to_the_utc_day_before(world):
     assert world.effects() == ["job 2026-11-08 1", "job 2026-11-09 1"]
 
 
-@pytest.mark.every_store
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     ("every", "key", "start", "end"),
     [
@@ -117,7 +117,6 @@ def test_each_kind_of_schedule_has_windows_of_its_own_grain(world, every, key, s
     assert world.effects() == [f"{key} {start} {end}"]
 
 
-@pytest.mark.every_store
 def test_four_slots_of_an_hour_are_four_windows(world):
     for minute in ("00", "15", "30", "45"):
         world.run(every="*/15 * * * *", now=f"2026-11-09T14:{minute}:01Z")
@@ -151,7 +150,6 @@ def test_the_slot_the_scheduler_meant_counts_and_not_when_it_came(world):
     assert len(world.effects()) == 2
 
 
-@pytest.mark.every_store
 def test_a_host_that_slept_over_its_slot_still_works_on_that_slot(world):
     late = world.run(every="50 23 * * *", now="2026-11-09T00:20:00Z")
     assert late.receipt["window"] == "2026-11-08T23:50Z"
@@ -202,7 +200,6 @@ def test_windows_missed_are_caught_up_where_that_is_wanted(world):
     assert len(world.effects()) == 4
 
 
-@pytest.mark.every_store
 def test_a_window_that_failed_is_done_by_a_later_trigger_where_that_is_wanted(world):
     world.run(sh="exit 3")
     ran = world.run("--catch-up", "unfinished", now="2026-11-10T12:00:00Z", sh="echo {window} >> $EFFECTS")
@@ -210,7 +207,6 @@ def test_a_window_that_failed_is_done_by_a_later_trigger_where_that_is_wanted(wo
     assert ran.exit == 0
 
 
-@pytest.mark.every_store
 def test_a_very_late_scheduled_trigger_is_refused_where_that_is_wanted(world):
     options = ("--max-late", "2h", "--trigger", "schedule")
     assert world.run(*options, now="2026-11-09T01:59:00Z").said() == (0, "done", None)
@@ -221,7 +217,7 @@ def test_a_very_late_scheduled_trigger_is_refused_where_that_is_wanted(world):
 # --- zones ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every_store(cases=3)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize(
     ("zone", "hour", "night"),
     [
@@ -244,7 +240,6 @@ def test_a_nightly_job_has_one_effect_for_each_local_day(world, zone, hour, nigh
     assert len(world.effects()) == 2
 
 
-@pytest.mark.every_store
 def test_calendar_days_of_a_zone_are_its_dates(world):
     show = 'echo "$RANONCE_WINDOW $RANONCE_WINDOW_START $RANONCE_WINDOW_END" >> "$EFFECTS"'
     for day in ("2026-03-29", "2026-10-25"):
@@ -255,7 +250,6 @@ def test_calendar_days_of_a_zone_are_its_dates(world):
     ]
 
 
-@pytest.mark.every_store
 def test_both_hours_that_the_clock_shows_twice_are_run(world):
     for hour in (0, 1):
         world.run("--tz", "Europe/Berlin", every="hour", now=f"2026-10-25T0{hour}:30:00Z")
@@ -265,7 +259,6 @@ def test_both_hours_that_the_clock_shows_twice_are_run(world):
 # --- clocks that are wrong ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every_store
 def test_a_clock_before_the_birth_of_the_ledger_is_refused(world):
     ran = at_another_time(world, -10 * YEAR, *world.words())
     assert ran.exit == 78
@@ -273,7 +266,7 @@ def test_a_clock_before_the_birth_of_the_ledger_is_refused(world):
     assert world.effects() == []
 
 
-@pytest.mark.every_store(cases=2)
+@pytest.mark.every_store(cases=1)
 @pytest.mark.parametrize("offset", [3600, -3600, 1200, 4 * YEAR])
 def test_a_live_owner_is_not_robbed_by_a_clock_that_is_wrong(world, offset):
     born_long_ago(world)
@@ -305,7 +298,6 @@ def test_a_record_made_under_a_clock_of_the_far_future_does_not_block_the_presen
     assert len(world.effects()) == 2
 
 
-@pytest.mark.every_store
 def test_a_clock_that_went_back_is_reported_and_makes_nothing_run_twice(world):
     born_long_ago(world)
     world.run("--window", TODAY)
