@@ -228,7 +228,7 @@ def test_a_password_is_shown_and_written_nowhere(secret):
         secret.run("--now", TODAY, job="other"),
         *(secret.ranonce(*words) for words in (("status",), ("show", "job", TODAY), ("probe",), ("doctor", "--deep"))),
         *(secret.ranonce(*words, "--json") for words in (("status", "job", *days), ("probe", "job"), ("doctor",))),
-        secret.ranonce("export", str(secret.root / "export.jsonl")),
+        secret.ranonce("export", "--output", str(secret.root / "export.jsonl")),
         secret.ranonce("backup", str(secret.root / "copy")),
         secret.ranonce("accept-loss", "--reason", "none"),
         secret.ranonce("accept-loss", "--reason", "none", "--json"),
@@ -243,6 +243,7 @@ def test_a_password_is_shown_and_written_nowhere(secret):
         assert SECRET not in ran.err + ran.out.decode()
         assert "Traceback" not in ran.err
     assert SECRET.encode() not in kept(secret)
+    assert (secret.root / "export.jsonl").exists()
 
 
 @on_servers

@@ -81,7 +81,7 @@ def _of_a_server(url: str) -> UsageError:
         how = "There is nothing to keep of it"
     return UsageError(
         f"`ranonce backup` copies a SQLite ledger, and this one is at {masked(url)}.",
-        f"{how}. What every store can be filled from again: ranonce export PATH",
+        f"{how}. What every store can be filled from again: ranonce export --output FILE",
     )
 
 
