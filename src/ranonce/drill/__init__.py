@@ -53,7 +53,7 @@ def play(stage: Stage, name: str) -> Outcome:
     """Play one scenario, and say what became of it; whatever it has started ends with it."""
     began = time.monotonic()
     score = Score(lambda done, of: stage.asked.tell(name, done, of))
-    state, in_time = HELD, True
+    state, seen, in_time = HELD, "", True
     try:
         stage.deadline.check()
         seen = SCENARIOS[name](stage, score)
@@ -63,10 +63,8 @@ def play(stage: Stage, name: str) -> Outcome:
         state, seen = UNTRIED, str(why)
     except Broken as broken:
         score.take(broken)
-        seen = "stopped there"
     except RanonceError as error:
         score.take(Broken(str(error)))
-        seen = "stopped there"
     finally:
         stage.clear()
     if score.evidence:
