@@ -144,6 +144,11 @@ def test_an_event_is_never_written_over_even_where_the_counter_has_gone_back(sto
     with pytest.raises(NotThisLedger, match="there are events after 0"):
         claim(ledger, 1)
     assert all_of(store) == before
+    store.connection.ask(("HDEL", store.keys("events"), "1"))
+    before = all_of(store)
+    with pytest.raises(NotThisLedger, match="there are events after 0"):
+        claim(ledger, rerun_reason="again")  # the first of two numbers is free
+    assert all_of(store) == before
 
 
 def test_another_ledger_under_our_hands_is_not_written_to(url, store, ledger):

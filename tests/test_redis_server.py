@@ -351,6 +351,7 @@ RIGHTS = (
     "+eval",
     "+evalsha",
     "+exists",
+    "+type",
     "+time",
     "+info",
     "+config|get",
@@ -368,6 +369,13 @@ def test_with_the_documented_rights_jobs_run_and_are_looked_after(own):
     assert [level for level, _ in store.promise()] == ["ok"] * len(store.promise())
     store.upkeep().prune("job", lifecycle.Retention(4e9, 4e9))
     assert len(list(store.upkeep().all_events())) == 2
+    assert store.upkeep().problems(deep=True) == []
+    with pytest.raises(ConfigError, match="not do this"):
+        site_of(site_of(store.url, wait_seconds=1).scratch("x"), wait_seconds=1).create(LEDGER)
+    admin.connection.ask(("ACL", "SETUSER", "runner", "+scan", "+unlink", "~{scratch_*}:*"))
+    scratch = site_of(site_of(store.url, wait_seconds=1).scratch("x"), wait_seconds=1)
+    scratch.create(LEDGER)
+    scratch.destroy()
     for refused in (("FLUSHALL",), ("CONFIG", "SET", "maxmemory", "1"), ("GET", "other")):
         with pytest.raises(ConfigError, match="does not let us in, or not do this"):
             store.connection.ask(refused)

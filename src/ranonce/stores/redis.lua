@@ -100,6 +100,14 @@ function checks.none()
   return redis.call('EXISTS', key()) == 0
 end
 
+-- The next numbers of events are free, so that of several none is refused half-way.
+function checks.room()
+  for number = last + 1, last + tonumber(word()) do
+    if redis.call('HEXISTS', EVENTS, whole(number)) == 1 then return false, {'seq', whole(last)} end
+  end
+  return true
+end
+
 local writes = {}
 
 -- A list that begins with an instant.

@@ -59,7 +59,8 @@ class Plan:
 
     def arguments(self, ledger: str) -> tuple[str | bytes | int, ...]:
         """Return the arguments of the script. `ledger` is the id of the ledger that is meant; none for a new one."""
-        return (ledger, *self._checks, *self._events, *self._writes)
+        room = ("room", self.events) if self.events > 1 else ()
+        return (ledger, *self._checks, *room, *self._events, *self._writes)
 
     @property
     def empty(self) -> bool:
