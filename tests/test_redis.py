@@ -16,7 +16,7 @@ from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim, Decision, Event, Refusal, Retention, RunKey
 from ranonce.merging import folded
 from ranonce.stores import open_store, redis_chapters, redis_pruning, site_of
-from ranonce.stores.base import FIRST, Intake
+from ranonce.stores.base import FIRST, Intake, Scope
 from ranonce.stores.redis import RedisStore
 from ranonce.stores.redis_keys import KINDS
 from ranonce.stores.redis_plan import Plan, decided
@@ -301,6 +301,53 @@ def test_numbers_far_apart_are_gone_through_at_once(store, ledger):
     assert [event.seq for event in store.newest_events(5)] == [*far[::-1]]
     ledger.finish(claim(ledger, 1), verdict())
     assert store.newest_events(1)[0].seq == far[1] + 2
+
+
+def test_however_many_attempts_a_window_had_its_events_are_asked_before_it_is_started(store, ledger):
+    for _ in range(105):
+        ledger.finish(claim(ledger), verdict("failed"))
+    store.read(ask().key, START)
+    assert store.witnessed(ask().key, START, None)
+    store.read(ask().key, START)
+    assert not store.witnessed(ask().key, START, 1)
+    ledger.finish(claim(ledger), verdict())
+    store.read(ask().key, START)
+    assert store.witnessed(ask().key, START, 1)
+    assert not store.witnessed(ask().key, START, 2)
+
+
+def test_a_done_run_whose_record_says_otherwise_is_not_started_again(store, ledger):
+    held = claim(ledger)
+    ledger.finish(held, verdict())
+    key, place = store.keys("runs", "job"), store.connection.ask(("ZRANGE", store.keys("order", "job"), 0, 0))[0][0]
+    (value,) = store.connection.ask(("HGET", key, place))
+    store.connection.ask(("HSET", key, place, value.replace(b'"done"', b'"failed"')))
+    with pytest.raises(NotThisLedger, match="tell different stories"):
+        claim(ledger)
+    store.connection.ask(("HSET", key, place, value.replace(b'"done"', b'"dome"')))
+    with pytest.raises(NotThisLedger, match="damaged"):
+        claim(ledger)
+
+
+def test_what_is_too_much_for_a_glance_is_told_in_pieces(store, small_pieces, monkeypatch):
+    crowded(store)
+    scope = Scope(START + DAY, START + 6 * DAY, START + 7 * DAY, 3, float(START + 30 * DAY))
+    at_once = store.glance("j", scope)
+    monkeypatch.setattr("ranonce.stores.redis_questions.MOST_AT_A_GLANCE", 1)
+    in_pieces = store.glance("j", scope)
+    assert list(at_once.outline.starts) == list(in_pieces.outline.starts)
+    for part in ("events", "held", "backlog", "tombstones", "later"):
+        assert getattr(at_once, part) == getattr(in_pieces, part), part
+    assert set(at_once.notable) <= set(in_pieces.notable)
+
+
+def test_the_newest_events_are_found_behind_pruned_ones(store, ledger):
+    for day in range(4):
+        ledger.finish(claim(ledger, day), verdict())
+    store.upkeep().prune("job", Retention(4e9, 0))
+    assert [event.seq for event in store.newest_events(2)] == [8, 7]
+    assert [event.seq for event in store.newest_events(5)] == [8, 7]
+    assert store.newest_events(0) == []
 
 
 # --- while others work ----------------------------------------------------------------------------------------------

@@ -498,6 +498,23 @@ def test_what_speaks_another_protocol_is_no_ledger(said):
         assert ("no Redis or Valkey server" in caught.value.sentence) == said.endswith(b"\r\n")
 
 
+def test_what_drips_is_not_waited_for_longer_than_said():
+    class Dripping(Fake):
+        def _work(self) -> None:
+            client, _ = self._listener.accept()
+            with client, contextlib.suppress(OSError):
+                client.sendall(b"+")
+                for _ in range(200):
+                    client.sendall(b"x")
+                    time.sleep(0.02)
+
+    with Dripping(b"") as fake:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="did not answer in time"):
+            open_store(fake.url, wait_seconds=0.4)
+        assert time.monotonic() - began < 2
+
+
 def test_a_web_server_and_a_database_are_not_taken_for_a_ledger(postgres):
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web:
         threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
