@@ -10,6 +10,10 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, assert_type
 
+import psycopg
+import sqlalchemy
+from sqlalchemy.orm import Session
+
 from ranonce import Job, Ledger, Receipt, Refusal, Run, Stop, job
 
 
@@ -93,6 +97,17 @@ def finished(run: Run, connection: sqlite3.Connection) -> None:
     run.finish("failed", "no rows")
     run.finish(connection=connection)
     run.finish("perfect")  # type: ignore[arg-type]
+
+
+def finished_elsewhere(run: Run, driver: psycopg.Connection, core: sqlalchemy.Connection, session: Session) -> None:
+    run.finish(connection=driver)
+    run.finish(connection=core)
+    run.finish(connection=session)
+
+
+def finished_nowhere(run: Run, other: psycopg.AsyncConnection) -> None:
+    run.finish(connection=other)  # type: ignore[arg-type]
+    run.finish(connection="postgresql://")  # type: ignore[arg-type]
 
 
 def misused() -> None:
