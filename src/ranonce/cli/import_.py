@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
@@ -73,19 +71,21 @@ LEFT = {
 def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     """Import, or rehearse it; 0 if all of it could be read."""
     job = parsed.get("job")
+    if job is not None:
+        check_job_name(job)
     if parsed.get("tz") is not None and parsed.get("every") is None:
         raise UsageError("--tz is the zone of --every, which is missing.", "Write --every RULE --tz ZONE.")
+    dry = parsed.flag("dry-run")
+    _, ledger = open_ledger(parsed, environ, reading=dry)
     source = Source(
         parsed.arguments[0],
-        parsed.get("now", time.time()),
-        check_job_name(job) if job is not None else None,
+        parsed.get("now", ledger.now()),
+        job,
         parsed.get("every"),
         parsed.get("tz", "UTC"),
         parsed.get("as"),
         parsed.get("unfinished", "held"),
     )
-    dry = parsed.flag("dry-run")
-    _, ledger = open_ledger(parsed, environ, reading=dry)
     report = rehearse(ledger, source) if dry else Import(ledger, source).carry_out()
     for warning in ledger.warnings:
         say(f"ranonce: {plain(warning)}")

@@ -6,7 +6,6 @@ done again. What could not be read is counted and located, and never keeps the r
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 from ranonce.exchange.handmade import Tally
@@ -119,7 +118,7 @@ class Import:
         if job in self._placed:
             return
         if self.ledger.store.job(job) is None:
-            self.ledger.store.record_schedule(Job(job, 0, time.time(), LATE_AFTER, MAX_ATTEMPTS), None, -1)
+            self.ledger.store.record_schedule(Job(job, 0, self.ledger.now(), LATE_AFTER, MAX_ATTEMPTS), None, -1)
         self._placed.add(job)
 
     def _declare(self, told: Declared) -> None:
