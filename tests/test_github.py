@@ -148,6 +148,26 @@ def test_a_runner_of_ones_own_keeps_its_disk():
     SCHEMA.validate(read(workflow(wanted(sqlite="/a\nb: #", runs_on="self-hosted")))[0])
 
 
+@pytest.mark.parametrize(
+    ("server", "package"),
+    [("postgresql://app@db.example/x", "ranonce[postgres]=="), ("rediss://cache.example:6379/0", "ranonce[redis]==")],
+)
+def test_a_hosted_runner_works_with_a_ledger_on_a_server(server, package):
+    asked = wanted(server=server)
+    found = read_workflow(asked)
+    assert found["jobs"]["run"]["runs-on"] == "ubuntu-latest"
+    assert package in found["jobs"]["run"]["steps"][1]["run"]
+    assert "XDG_STATE_HOME" not in step(found)["env"]
+    made = printed(asked)
+    assert made.then[0].endswith("with its password")
+    assert made.notes == ()
+    assert "the journal\n# that would notice an old copy of it" in made.files[0][1]
+
+
+def test_a_server_of_this_host_only_is_said_to_be_out_of_reach():
+    assert "which is this host only" in printed(wanted(server="postgresql://app@localhost/x")).notes[0]
+
+
 def test_a_runner_without_linux_is_refused():
     with pytest.raises(UsageError, match="is not Linux"):
         printed(wanted(runs_on="windows-latest"))

@@ -104,6 +104,14 @@ def test_a_ledger_elsewhere_needs_no_volume():
     assert [each["name"] for each in pod["containers"][0]["env"]] == ["RANONCE_STORE", "RANONCE_LEDGER"]
 
 
+def test_a_ledger_on_a_server_comes_from_a_secret_and_no_password_from_a_command_line():
+    made = printed(wanted(sqlite=None, server="postgresql://app@db.example/x"))
+    assert made.then[1] == "kubectl create secret generic ranonce --from-env-file=ranonce.env"
+    assert made.notes[-1].startswith("Say --image IMAGE, with ranonce[postgres] and the command in it")
+    assert "The journal ends with the pod" in made.files[0][1]
+    assert "which is this host only" in printed(wanted(sqlite=None, server="redis://127.0.0.1:6379/0")).notes[-1]
+
+
 def test_the_commands_that_make_the_ledger_can_be_pasted():
     image = "registry.example/it's:7"
     (line,) = [step for step in printed(wanted(image=image)).then if step.startswith("kubectl run ")]

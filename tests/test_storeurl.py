@@ -6,7 +6,7 @@ import pytest
 
 from ranonce.errors import ConfigError, RanonceError, UsageError
 from ranonce.ledger import known_ledger, remember_ledger
-from ranonce.serverurl import parts_of
+from ranonce.serverurl import is_local, parts_of
 from ranonce.storeurl import (
     StoreText,
     environment_store,
@@ -106,6 +106,24 @@ def test_where_in_the_server_a_ledger_lies_is_told_apart_from_the_server() -> No
 )
 def test_who_asks_does_not_decide_which_ledger_is_meant(one: str, other: str, same: bool) -> None:
     assert same_place(one, other) is same_place(other, one) is same
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("postgresql://localhost/x", True),
+        ("postgresql:///x", True),
+        ("postgresql:///x?host=/run/postgresql", True),
+        ("postgresql://%2Frun%2Fpostgresql/x", True),
+        ("postgresql://a@127.0.0.2:5433,[::1]:1/x", True),
+        ("postgresql://a@127.0.0.1,db/x", False),
+        ("postgresql:///x?host=db", False),
+        ("redis://cache:6379/0", False),
+        ("redis://LOCALHOST:6379/0", True),
+    ],
+)
+def test_whether_a_server_is_this_hosts_own_is_known(url: str, local: bool) -> None:
+    assert is_local(url) is local
 
 
 # --- mistakes -------------------------------------------------------------------------------------------------------

@@ -154,6 +154,18 @@ def place(url: str) -> str:
     return str(open_to_all.replace(user=None, password=None, options=options))
 
 
+def is_local(url: str) -> bool:
+    """Say whether an address names a server of this host, by a socket or the loopback interface."""
+    parts = parts_of(url)
+    if parts is None:
+        return False
+    hosts = [host for host in parts.hosts.split(",") if host] or [
+        value for name, value in parts.options if name in ("host", "hostaddr")
+    ]
+    names = [re.sub(r":\d*$", "", host).strip("[]").lower() for host in hosts]
+    return all(name in ("localhost", "::1") or name.startswith(("127.", "/", "%2f")) for name in names)
+
+
 def literal_secret(text: str) -> bool:
     """Say whether a secret stands in the text itself, more than `${NAME}`."""
     parts = parts_of(text)

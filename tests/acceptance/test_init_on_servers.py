@@ -287,3 +287,14 @@ def test_the_schema_keeps_two_ledgers_of_one_database_apart(postgres, tmp_path):
         assert worlds[0].run().said() == (0, "skipped", "done")
     for world in worlds:
         world.end()
+
+
+@on_servers
+def test_the_scheduler_is_said_to_have_to_hand_on_the_password(secret):
+    env = {"RANONCE_STORE": secret.url}
+    assert secret.ranonce("init", env=env).exit == 0
+    added = secret.ranonce("add", "job", "--every", "day", "--", "/bin/true", env=env)
+    assert "crontab must hand on RANONCE_STORE, from a line NAME=value above this one." in added.err
+    for_github = secret.ranonce("add", "job", "--every", "day", "--for", "github", "--", "true", env=env)
+    assert "must hand on" not in for_github.err
+    assert "which is this host only" in for_github.err

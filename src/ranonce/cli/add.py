@@ -24,7 +24,7 @@ from ranonce.errors import ConfigError, StoreUnavailable, UsageError
 from ranonce.jobspec import JobSpec
 from ranonce.names import check_job_name
 from ranonce.stores.base import Job
-from ranonce.storeurl import sqlite_path
+from ranonce.storeurl import masked, public, server_of, sqlite_path
 from ranonce.timefmt import format_instant
 from ranonce.windows import Schedule, due
 
@@ -46,6 +46,12 @@ ELSEWHERE = ("kubernetes", "github")
 #: What fires the job, where that is not Debian's cron or as good as that.
 DIALECTS = {"systemd": "systemd", "kubernetes": "kubernetes"}
 
+#: How a scheduler of this host hands a variable on, where only its owner can read it.
+HAND_ON = {
+    "crontab": "from a line NAME=value above this one",
+    "systemd": "by EnvironmentFile= in a drop-in of the service",
+}
+
 COMMAND = Command(
     "add",
     ("JOB",),
@@ -66,7 +72,7 @@ COMMAND = Command(
     again changes it: a new schedule begins where the last started window of the old one ends.
 
     Prints a line for the crontab, or with --for the units of a systemd timer, the manifest of a Kubernetes CronJob or
-    a GitHub workflow. These last two run the job without a configuration.
+    a GitHub workflow. These last two run the job without a configuration, and their ledger comes from a secret.
 
     Where the ledger is a SQLite file, a job for Kubernetes is declared in a pod only: its ledger is on a volume of the
     cluster. The first run declares it there too.""",
@@ -111,8 +117,18 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
                 f"Say it once more: ranonce add {name} …",
             ) from error
         said = _said(spec, config.jobs.get(name), path)
+    printed = printed.replace(notes=(*printed.notes, *_password(config, scheduler)))
     _tell(parsed, wanted, printed, declared, said=said, changed=changed)
     return 0
+
+
+def _password(config: Config, scheduler: str) -> tuple[str, ...]:
+    """Return what is to be said of a store's password, which this host's scheduler must hand on."""
+    if scheduler not in HAND_ON or masked(config.ledger.store) == config.ledger.store:
+        return ()
+    source = config.ledger.source
+    which = "RANONCE_STORE" if source.startswith("$") else f"the variables that {source} names for the store"
+    return (f"The store has a password: {scheduler} must hand on {which}, {HAND_ON[scheduler]}.",)
 
 
 def _spec(parsed: Parsed, before: JobSpec, scheduler: str) -> JobSpec:
@@ -156,6 +172,7 @@ def _wanted(
         alone=("run", spec.name, *run_options(spec), "--", *spec.command) if elsewhere else (),
         state_home=_state_home(environ),
         sqlite=sqlite_path(config.ledger.store),
+        server=public(config.ledger.store) if server_of(config.ledger.store) else None,
         cwd=parsed.get("cwd"),
         image=parsed.get("image"),
         runs_on=parsed.get("runs-on", "ubuntu-latest"),

@@ -25,7 +25,8 @@ class Wanted(Record):
 
     `here` are the words that run it on this host, configuration included; `alone` are the words after `ranonce` that
     run it where there is no configuration. `state_home` is the XDG_STATE_HOME to hand on, where this host's state is
-    not in its usual place. `sqlite` is the path of this host's ledger if it is a file. `now` is unix seconds.
+    not in its usual place. `sqlite` is the path of this host's ledger if it is a file, `server` its address without a
+    password if it is on a server. `now` is unix seconds.
     """
 
     spec: JobSpec
@@ -37,9 +38,25 @@ class Wanted(Record):
     user: str = "root"
     is_root: bool = True
     sqlite: str | None = None
+    server: str | None = None
     cwd: str | None = None
     image: str | None = None
     runs_on: str = "ubuntu-latest"
+
+    @property
+    def extra(self) -> str:
+        """What is installed besides `ranonce` itself, as pip is told: the driver of the ledger's server."""
+        if self.server is None:
+            return ""
+        return "[postgres]" if self.server.startswith("postgresql:") else "[redis]"
+
+    def unreachable(self, whence: str) -> tuple[str, ...]:
+        """Return what is to be said where the ledger's server is this host's own."""
+        from ranonce.serverurl import is_local
+
+        if self.server is None or not is_local(self.server):
+            return ()
+        return (f"The ledger is at {self.server}, which is this host only: {whence} needs an address it can reach.",)
 
 
 class Printed(Record):

@@ -1,8 +1,8 @@
 """A GitHub workflow that fires a job. Source: GitHub's documentation of the workflow syntax and of `schedule`.
 
 GitHub counts in UTC and knows no zones, so a job of another zone has a line for each offset of its year. A hosted
-runner's disk is gone after the job: its ledger must be one that can be reached from there, so a SQLite file on it is
-refused. On a runner of one's own the file stays.
+runner's disk is gone after the job: its ledger must be one that can be reached from there, in PostgreSQL or Redis, so a
+SQLite file on it is refused. On a runner of one's own the file stays.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ def printed(wanted: Wanted) -> Printed:
         notes.append(
             f"The ledger is {wanted.sqlite}: the runner must be on this host and work as this user ({wanted.user})."
         )
+    notes += wanted.unreachable("a runner")
+    whole = ", with its password" if wanted.server is not None else ""
     return Printed(
         ((f"{name}.yml", workflow(wanted)),),
         f"A workflow, .github/workflows/{name}.yml on the default branch:",
         (
-            "gh secret set RANONCE_STORE   # what `ranonce init` printed",
+            f"gh secret set RANONCE_STORE   # what `ranonce init` printed{whole}",
             "gh secret set RANONCE_LEDGER",
         ),
         tuple(notes),
@@ -59,8 +61,8 @@ def check_runner(wanted: Wanted) -> None:
     if wanted.sqlite is not None and label.startswith(HOSTED):
         raise ConfigError(
             f"the ledger is the file {wanted.sqlite}, and the disk of {wanted.runs_on} is gone after each job.",
-            "Name a runner of your own on this host (--runs-on self-hosted), or let this host's cron run the job."
-            " Nothing was declared.",
+            "Name a runner of your own on this host (--runs-on self-hosted), let this host's cron run the job, or keep"
+            " the ledger on a server (postgresql://, redis://). Nothing was declared.",
         )
 
 
@@ -91,7 +93,7 @@ def workflow(wanted: Wanted) -> str:
         times="".join(f"    - cron: {scalar(each)}\n" for each in times),
         group=scalar(f"ranonce-{name}"),
         runs_on=scalar(wanted.runs_on),
-        version=__version__,
+        package=f"ranonce{wanted.extra}=={__version__}",
         folder=f"        working-directory: {scalar(unevaluated(wanted.cwd))}\n" if wanted.cwd else "",
         state=f"          XDG_STATE_HOME: {scalar(unevaluated(state))}\n" if state else "",
         command=_block(unevaluated(" ".join(words))),
@@ -108,7 +110,9 @@ def _block(command: str) -> str:
     return f"|\n          {command}" if command.isprintable() else scalar(command)
 
 
-_HOSTED_DISK = "# The runner's disk is gone after the job: the ledger must be one that can be reached from there."
+_HOSTED_DISK = """\
+# A hosted runner's disk is gone after the job: the ledger must be one that can be reached from there, and the journal
+# that would notice an old copy of it, or keep an outcome while it is away, ends with the runner."""
 _OWN_DISK = "# The ledger is a file, {path}: the runner must be on its host, and keep its disk after the job."
 _ZONE = """\
     # GitHub counts in UTC. These are the times that the job's time in {zone} can be there over the year; a trigger too
@@ -140,7 +144,7 @@ jobs:
       - name: Install ranonce
         run: |
           python3 -m venv "$RUNNER_TEMP/ranonce"
-          "$RUNNER_TEMP/ranonce/bin/python" -m pip install "ranonce=={version}"
+          "$RUNNER_TEMP/ranonce/bin/python" -m pip install "{package}"
       - name: Run {job}
 {folder}        env:
           RANONCE_STORE: ${{{{ secrets.RANONCE_STORE }}}}

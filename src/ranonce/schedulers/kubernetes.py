@@ -1,7 +1,8 @@
 """The manifest of a Kubernetes CronJob. Sources: the API reference of batch/v1, and robfig/cron 3.0.1 for the rule.
 
 The container has no configuration: the command line says all, and the ledger comes from a Secret. With the ledger in
-a SQLite file the manifest holds a volume for it too, since the container's own disk is gone with it.
+a SQLite file the manifest holds a volume for it too, since the container's own disk is gone with it. With one on a
+server no volume is needed, and what a host keeps for itself (its journal) ends with each pod.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def printed(wanted: Wanted) -> Printed:
     if name != job:
         notes.append(f"In Kubernetes {job} is called {name}: names there are of a-z 0-9 -, {LONGEST_NAME} at most.")
     if wanted.image is None:
-        notes.append(f"Say --image IMAGE, with ranonce and the command in it: {PLACEHOLDER_IMAGE} is no image.")
+        notes.append(
+            f"Say --image IMAGE, with ranonce{wanted.extra} and the command in it: {PLACEHOLDER_IMAGE} is no image."
+        )
     rule = cron_rule(wanted.schedule)
     if not rule.either_day and len(rule.weekdays) < 7 and len(rule.days) < 31:
         notes.append(
@@ -52,9 +55,8 @@ def printed(wanted: Wanted) -> Printed:
         )
     files = ((f"{name}.yaml", manifest(wanted)),)
     if wanted.sqlite is None:
-        return Printed(
-            files, "A manifest:", (f"{_secret('URL')}   # once", f"kubectl apply -f {name}.yaml"), tuple(notes)
-        )
+        notes += wanted.unreachable("a pod")
+        return Printed(files, "A manifest:", (*_SECRET_OF_A_SERVER, f"kubectl apply -f {name}.yaml"), tuple(notes))
     return Printed(
         (("ranonce-ledger.yaml", claim()), *files),
         "Two manifests, the ledger's disk and the job:",
@@ -86,8 +88,8 @@ def manifest(wanted: Wanted) -> str:
         "command": "".join(f"                - {scalar(unexpanded(word))}\n" for word in ("ranonce", *wanted.alone)),
         "folder": f"              workingDir: {scalar(wanted.cwd)}\n" if wanted.cwd else "",
     }
-    on_volume = (_STATE, _VOLUMES) if wanted.sqlite is not None else ()
-    return "".join((WRITTEN_BY, "\n", _CRON_JOB.format(**values), *on_volume))
+    kept = (_STATE, _VOLUMES) if wanted.sqlite is not None else (_NO_VOLUME,)
+    return "".join((WRITTEN_BY, "\n", _CRON_JOB.format(**values), *kept))
 
 
 def object_name(job: str) -> str:
@@ -147,6 +149,11 @@ def _secret(store: str) -> str:
     return f"kubectl create secret generic {SECRET} {literals}"
 
 
+#: A password on a command line stays in the shell's history.
+_SECRET_OF_A_SERVER = (
+    "# Once for each ledger: ranonce.env has RANONCE_STORE=URL, with its password, and RANONCE_LEDGER=ID.",
+    f"kubectl create secret generic {SECRET} --from-env-file=ranonce.env",
+)
 _CLAIM = f"""\
 # The ledger's disk: a block device or a local disk. On a network file system (NFS, SMB, CephFS) ranonce refuses a
 # ledger, since SQLite's locks do not hold between hosts. ReadWriteOncePod gives it to one pod at a time, so the pods of
@@ -220,6 +227,11 @@ _STATE = f"""\
               volumeMounts:
                 - name: ledger
                   mountPath: {VOLUME}
+"""
+_NO_VOLUME = """\
+              # The ledger is on a server and needs no volume. The journal ends with the pod: it would notice a ledger
+              # that was put back from an old backup, and keep an outcome while the server is away. To have that, mount
+              # a volume and set XDG_STATE_HOME to a folder on it.
 """
 _VOLUMES = f"""\
           volumes:
