@@ -53,6 +53,15 @@ OF_A_MOVE = [
     "loss:moved-aside",
     "loss:in-place",
 ]
+#: Those that every store passes, around what it writes.
+ON_EVERY_STORE = [
+    "commit:before-writes",
+    "commit:after-commit",
+    "run:child-started",
+    "run:child-ended",
+    "finish:outcome-kept",
+    "commit:after-commit:2",
+]
 OF_A_RUN = [*BEFORE_THE_CLAIM, *CLAIMED, *WORK_ENDED, *OUTCOME_KEPT, *VERDICT_COMMITTED]
 
 
@@ -73,7 +82,8 @@ def test_every_failpoint_is_killed_at():
     assert named == {re.sub(r":[0-9]+$", "", point) for point in (*OF_A_RUN, *SETTLING, *OF_UPKEEP, *OF_A_MOVE)}
 
 
-@pytest.mark.parametrize("point", OF_A_RUN)
+@pytest.mark.every_store(cases=len(ON_EVERY_STORE))
+@pytest.mark.parametrize("point", sorted(OF_A_RUN, key=lambda point: point not in ON_EVERY_STORE))
 def test_after_a_kill_the_next_triggers_do_what_is_still_to_be_done(world, point):
     killed_at(world, point)
     next_two = world.at_once(2, *world.words(sh=f"{EFFECT}; sleep 0.1"))
