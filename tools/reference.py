@@ -47,7 +47,10 @@ JOB_KEY_DEFAULTS = {
     "since": "when the job was declared",
 }
 LEDGER_KEY_HELP = {
-    "store": ("Where the ledger is kept: `sqlite:////PATH`.", "the user's state folder, `ledger.db`"),
+    "store": (
+        "Where the ledger is kept: `sqlite:////PATH`, `postgresql://USER@HOST/DATABASE`, `redis://HOST:PORT/NUMBER`.",
+        "the user's state folder, `ledger.db`",
+    ),
     "id": ("The id the ledger must have. `ranonce init` writes it.", "what this host last saw at that store"),
     "store_wait": ("How long the store may be away before a run is given up.", format_duration(STORE_WAIT)),
 }
