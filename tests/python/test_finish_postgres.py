@@ -19,7 +19,7 @@ from ranonce.storeurl import server_of
 from tests.conftest import TODAY, wait_until
 from tests.contract.acting import ask
 from tests.python.conftest import NOON
-from tests.servers import PostgresServer, private_folder, started
+from tests.servers import PgBouncer, PostgresServer, private_folder, started
 
 LEVELS = [IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE]
 STRICT = LEVELS[1:]
@@ -699,6 +699,54 @@ def test_many_that_do_their_transactions_again_have_one_effect_each(ledger, here
     assert ended["done"] == len(days)
     assert effects() == len(days)
     assert [status for _, status in here.states()] == ["done"] * len(days)
+
+
+def test_behind_a_pooler_that_changes_sessions_it_is_the_same(ledger, here, postgres, schema, table, tmp_path, effect):
+    for pooler in started(lambda: PgBouncer(private_folder(tmp_path / "pooler"), postgres)):
+        address = server_of(postgres.url(schema, port=pooler.port)).address
+        for level in LEVELS:
+            with psycopg.connect(address, prepare_threshold=None) as db, claim(ledger, window=_day(level)) as run:
+                db.isolation_level = level
+                effect(db, run)
+                db.rollback()
+                effect(db, run)
+                db.commit()
+            assert run.receipt.event == "done"
+            assert here.state(window=_day(level)) == ("done", 1)
+
+
+def _day(level):
+    return f"2026-11-0{level.value}"
+
+
+# --- Django ---------------------------------------------------------------------------------------------------------
+
+
+DJANGO = """
+    from urllib.parse import urlsplit
+    from django.conf import settings
+    to = urlsplit(sys.argv[1])
+    there = {"NAME": to.path[1:], "USER": to.username, "HOST": to.hostname, "PORT": to.port}
+    settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", **there}})
+    from django.db import connection, transaction
+
+    @job("job", every="day")
+    def work(run):
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {sys.argv[2]} VALUES (%s)", [run.window])
+            run.finish(connection=connection.connection)
+            if sys.argv[3] == "fails":
+                raise ValueError("late")
+    work(now=NOON)
+"""
+
+
+def test_the_drivers_connection_under_djangos_will_do(programs, here, address, table, effects):
+    pytest.importorskip("django")
+    failed = programs.run(DJANGO, address, table, "fails")
+    assert (failed.exit, here.state(), effects()) == (1, ("failed", 1), 0), failed.err
+    done = programs.run(DJANGO, address, table, "ends")
+    assert (done.exit, here.state(), effects()) == (0, ("done", 2), 1), done.err
 
 
 # --- SQLAlchemy -----------------------------------------------------------------------------------------------------
