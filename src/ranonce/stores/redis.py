@@ -143,9 +143,10 @@ class RedisStore(Questions):
             if known is not None:
                 plan.move(plan.key("ledger"), "edition")
         failpoint("schedule:before-commit")
-        recorded = self.write(plan) is not None
+        if self.write(plan) is None:
+            return False
         failpoint("schedule:after-commit")
-        return recorded
+        return True
 
     def upkeep(self) -> RedisUpkeep:
         if self._upkeep is None:

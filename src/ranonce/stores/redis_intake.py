@@ -84,6 +84,7 @@ class _Taking:
         here = self._here()
         for told in self.intake.told:
             self._one(told, here)
+        failpoint("import:after-runs")
         for job in jobs:
             self._bury(job)
         for gate in self.intake.gates:

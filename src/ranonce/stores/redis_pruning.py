@@ -64,6 +64,7 @@ def _planned(store: RedisStore, job: str, keep: Retention, after: Place, limit: 
         plan.at_least(plan.key("ledger"), "pruned_seq", max(event.seq or 0 for event in batch.events))
     for run in batch.runs:
         plan.prune_run(run)
+    failpoint("prune:after-runs")
     if batch.runs:
         bury(store, plan, job, buried(batch.runs, store.clock().wall))
         plan.move(plan.key("versions"), job)
