@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import NOON
 
 #: What a plain run on SQLite may import from the standard library (and what these bring along).
@@ -126,6 +128,20 @@ def test_a_named_zone_is_loaded_only_by_those_who_name_one(world):
     ours, others = split(of_a_run(world, "--every", "0 2 * * *", "--tz", "Europe/Berlin"))
     assert ours <= PLAIN | CONFIGURED | ZONED
     assert "zoneinfo" in others
+
+
+@pytest.mark.parametrize(
+    ("store_kind", "other"), [("postgres", "redis"), ("redis", "postgres")], indirect=["store_kind"]
+)
+def test_a_run_on_a_server_loads_that_store_and_nothing_that_only_its_owner_needs(world, other):
+    store = {"RANONCE_STORE": world.url, "RANONCE_LEDGER": world.ledger}
+    env = {**world.env, **store, "XDG_CONFIG_HOME": str(world.root / "no config")}
+    ours, others = split(of_a_run(world, "--every", "day", env=env))
+    assert not {name for name in ours if f"stores.{other}" in name or "stores.sqlite" in name}
+    rare = ("site", "recovery", "upkeep", "intake", "check", "problems", "pruning")
+    assert not {name for name in ours if name.endswith(rare) and ".stores." in name}
+    assert "sqlite3" not in others
+    assert {"ranonce.serverurl", "ranonce.stores.values"} <= ours
 
 
 def test_importing_the_package_opens_nothing(tmp_path):
