@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from ranonce.lifecycle import Event, Gate, Lease, Run, ScheduleVersion
 from ranonce.stores import open_store
@@ -99,6 +100,15 @@ class Asked:
         """Return the gates that were ever closed."""
         with self.opened() as store:
             return store.gates()
+
+    def everything(self) -> list[Any]:
+        """Return all that the ledger has to tell, to be compared with what it tells later."""
+        with self.opened() as store:
+            jobs = store.jobs()
+            schedules = [store.schedules(job.name) for job in jobs]
+            leases = [store.leases(job.name) for job in jobs]
+            upkeep = store.upkeep()
+            return [jobs, schedules, leases, store.gates(), list(upkeep.all_runs()), list(upkeep.all_events())]
 
     def is_empty(self) -> bool:
         """Say whether the ledger has heard of nothing yet."""

@@ -1,4 +1,4 @@
-"""`probe`, `status` and `show` on a real ledger file: what they print, and how they exit."""
+"""`probe`, `status` and `show` on a real ledger: what they print, and how they exit."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ranonce.stores.base import Job
 from ranonce.stores.sqlite import SqliteStore
 from ranonce.windows import Window
 from tests.conftest import World, wait_until
+from tests.losses import gone
 from tests.planted import NOW, Planted, at
 
 COMMANDS = {"probe": probe, "status": status, "show": show}
@@ -70,8 +71,9 @@ def say(world: World, capsys: pytest.CaptureFixture[str]) -> Say:
 @pytest.fixture
 def hourly(world: World) -> Planted:
     """An hourly job `j` in the world's ledger, declared long ago."""
-    store = SqliteStore(str(world.store))
-    store._db.execute("PRAGMA synchronous = OFF")  # planting is not what is tested
+    store = world.kept_open()
+    if isinstance(store, SqliteStore):
+        store._db.execute("PRAGMA synchronous = OFF")  # planting is not what is tested
     return Planted("hour", store=store)
 
 
@@ -87,12 +89,14 @@ def configure(world: World, job: str = "nightly", every: str = "day") -> None:
 # --- probe ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_a_clean_ledger_is_one_line_and_exit_zero(say, hourly):
     hourly.hours("2026-11-07T12:00:00Z", "2026-11-09T12:00:00Z")
     said = say("probe")
     assert (said.exit, said.lines) == (0, [first_line()])
 
 
+@pytest.mark.every_store
 def test_findings_are_a_line_each_and_exit_one(say, hourly):
     hourly.hours("2026-11-07T12:00:00Z", "2026-11-09T12:00:00Z", but=("2026-11-09T03",))
     hourly.run("2026-11-09T12", "failed", exit=3)
@@ -117,6 +121,7 @@ def test_what_only_a_person_can_settle_names_the_command(say, hourly):
     ]
 
 
+@pytest.mark.every_store
 def test_notes_are_marked_and_exit_zero(say, hourly):
     hourly.hours("2026-11-07T12:00:00Z", "2026-11-09T12:00:00Z")
     hourly.skip("2026-11-09T11", "done")
@@ -160,6 +165,7 @@ def test_a_lease_of_this_boot_is_judged_by_this_boots_clock(say, hourly):
     assert (zombie.exit, zombie.lines[1].split(":")[0]) == (1, "zombie j 2026-11-09T11")
 
 
+@pytest.mark.every_store
 def test_a_job_that_was_declared_and_never_fired_is_missing(say, world):
     configure(world)
     said = say("probe", "--since", "2026-11-07T00:00:00Z")
@@ -196,9 +202,10 @@ def test_since_is_a_time_back_from_until(say, hourly):
     assert told["since"] == "2026-11-09T08:00:00Z"
 
 
+@pytest.mark.every_store
 def test_without_the_ledger_every_expected_window_is_missing(say, world, capsys):
     configure(world)
-    world.store.unlink()
+    gone(world)
     with pytest.raises(NotThisLedger) as raised:
         say("probe", "--since", "2026-11-07T00:00:00Z")
     assert raised.value.exit_status == 78
@@ -226,6 +233,7 @@ def test_a_schedule_that_cannot_be_used_here_hides_no_other_job(say, hourly, wor
     assert said.lines[2].startswith("missing j 2026-11-09T03: ")
 
 
+@pytest.mark.every_store
 def test_text_from_the_ledger_can_forge_no_line(say, hourly):
     hourly.hours("2026-11-07T12:00:00Z", "2026-11-09T12:00:00Z")
     hourly.run("2026-11-09T12", "failed", reason=HOSTILE, version=HOSTILE)
@@ -246,24 +254,19 @@ def test_a_terminal_that_knows_only_ascii_gets_escapes(monkeypatch):
     assert ascii_only.buffer.getvalue() == b"2026-11-09T03 \\u2026 2026-11-09T10 (8 windows)\n"
 
 
+@pytest.mark.every_store
 def test_nothing_that_reads_changes_the_ledger(say, hourly, world):
     hourly.run("2026-11-09T11", "running", lease=-60)
-    hourly.store.close()
-
-    def whole() -> list[list[tuple[Any, ...]]]:
-        return [
-            world.sql(f"SELECT * FROM {table}") for table in ("jobs", "schedules", "runs", "leases", "events", "gates")
-        ]
-
-    before = whole()
+    before = world.everything()
     for command in (("probe",), ("status",), ("status", "j"), ("show", "j"), ("show", "j", "2026-11-09T11")):
         say(*command)
-    assert whole() == before
+    assert world.everything() == before
 
 
 # --- status ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_the_board_has_a_line_for_each_job_and_names_closed_gates(say, hourly, world):
     configure(world)
     hourly.hours("2026-11-09T10:00:00Z", "2026-11-09T12:30:00Z")
@@ -294,6 +297,7 @@ def test_an_empty_board_says_what_to_do(say):
     assert say("status").lines == ["No job is declared. Declare one: ranonce add JOB --every day -- COMMAND"]
 
 
+@pytest.mark.every_store
 def test_the_windows_of_a_job_as_json(say, hourly):
     hourly.run("2026-11-09T11")
     told = say("status", "j", "--since", "2026-11-09T10:00:00Z", "--until", "2026-11-09T14:00:00Z", "--json").json
@@ -326,6 +330,7 @@ def test_a_span_without_a_job_is_wrong_usage(say):
 # --- show -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_a_window_that_ran_exits_zero_and_tells_everything(say, hourly):
     hourly.run("2026-11-09T11", version="c0ffee")
     hourly.skip("2026-11-09T11", "done")
@@ -346,6 +351,7 @@ def test_a_window_that_ran_exits_zero_and_tells_everything(say, hourly):
     assert events[1][3].endswith("after 1m; version c0ffee")
 
 
+@pytest.mark.every_store(cases=4)
 @pytest.mark.parametrize(
     ("planted", "exit_status", "answer"),
     [
@@ -361,6 +367,7 @@ def test_the_exit_status_answers_whether_it_ran(say, hourly, planted, exit_statu
     assert (said.exit, said.json["ran"]) == (exit_status, answer)
 
 
+@pytest.mark.every_store
 def test_a_missing_window_exits_one(say, hourly):
     said = say("show", "j", "2026-11-09T09", "--json")
     assert (said.exit, said.json["state"], said.json["ran"]) == (1, "missing", "no")
@@ -378,6 +385,7 @@ def test_a_story_as_json_has_its_events(say, hourly):
     assert told["events"][1]["data"] == {"exit": 3, "seconds": 60}
 
 
+@pytest.mark.every_store
 def test_a_date_finds_the_windows_that_begin_on_that_day(say, hourly):
     hourly.hours("2026-11-08T00:00:00Z", "2026-11-09T00:00:00Z", but=("2026-11-08T07",))
     said = say("show", "j", "2026-11-08", "--json")
@@ -385,21 +393,23 @@ def test_a_date_finds_the_windows_that_begin_on_that_day(say, hourly):
     assert [each["ran"] for each in said.json["stories"]] == ["yes"] * 7 + ["no"] + ["yes"] * 16
 
 
+@pytest.mark.every_store
 def test_a_date_is_a_day_of_the_jobs_own_zone(say, world):
-    planted = Planted("30 0 * * *", tz="Europe/Berlin", store=SqliteStore(str(world.store)))
+    planted = Planted("30 0 * * *", tz="Europe/Berlin", store=world.kept_open())
     planted.run("2026-11-06T23:30Z")
     said = say("show", "j", "2026-11-07", "--json")
     assert (said.exit, said.json["window"]) == (0, "2026-11-06T23:30Z")
 
 
+@pytest.mark.every_store
 def test_a_date_finds_the_week_that_holds_it(say, world):
-    planted = Planted("week", store=SqliteStore(str(world.store)))
+    planted = Planted("week", store=world.kept_open())
     planted.run("2026-W45")
     assert say("show", "j", "2026-11-05", "--json").json["window"] == "2026-W45"
 
 
 def test_a_day_on_which_no_window_begins_is_unknown(say, world):
-    Planted("0 3 1 * *", store=SqliteStore(str(world.store)))
+    Planted("0 3 1 * *", store=world.kept_open())
     said = say("show", "j", "2026-11-05")
     assert (said.exit, said.lines) == (2, ["j has no window there."])
 
@@ -423,6 +433,7 @@ def test_text_that_is_no_window_is_wrong_usage(say, hourly, window):
         say("show", "j", window)
 
 
+@pytest.mark.every_store
 def test_kept_output_is_printed_on_request_with_its_controls_escaped(say, hourly):
     key = hourly.run("2026-11-09T11", "running", lease=60)
     hourly.event("done", hourly.recorded(key), at=at("2026-11-09T11:01:00Z"), output=b"one\ttwo\n\x1b[31mred\xff\n")
@@ -498,7 +509,7 @@ def test_a_declared_command_is_run_again_by_its_name(world):
 def test_a_crash_that_holds_its_run_is_released(world):
     world.ranonce("add", "j", "--every", "day", "--on-crash", "hold", "--", "sleep", "60")
     working = world.start("run", "j", "--window", "2026-11-09")
-    wait_until(lambda: world.sql("SELECT 1 FROM runs"))
+    wait_until(world.all_runs)
     working.signal(signal.SIGKILL)
     working.ends()
     release = "ranonce release j 2026-11-09 --as done|not-done --reason TEXT"
