@@ -74,6 +74,8 @@ REFUSED_FOR_GOOD = (
     "permission denied for database",
     "does not support SSL",
 )
+#: What to do where a password is missing or wrong.
+WHENCE = "give it in RANONCE_STORE with the whole address, as ${NAME} in the configuration, or in libpq's own ~/.pgpass."
 
 
 FINE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY})
@@ -187,9 +189,8 @@ class Connection:
             except psycopg.Error as error:
                 said = _said(error)
                 if any(words in said for words in REFUSED_FOR_GOOD):
-                    raise ConfigError(
-                        f"{self.shown} cannot be used: {said}.", "Nothing was run; mend the address or the server."
-                    ) from error
+                    step = WHENCE if "password" in said else "mend the address or the server."
+                    raise ConfigError(f"{self.shown} cannot be used: {said}.", f"Nothing was run; {step}") from error
                 if time.monotonic() + pause > give_up:
                     raise self.unavailable(said) from error
             time.sleep(pause)
