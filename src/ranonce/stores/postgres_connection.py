@@ -75,7 +75,7 @@ REFUSED_FOR_GOOD = (
     "does not support SSL",
 )
 #: What to do where a password is missing or wrong.
-WHENCE = "give it in RANONCE_STORE with the whole address, as ${NAME} in the configuration, or in libpq's own ~/.pgpass."
+WHENCE = "give it in RANONCE_STORE with the whole address, as ${NAME} in the configuration, or in ~/.pgpass."
 
 
 FINE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY})
