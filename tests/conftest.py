@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ __all__ = [
 ]
 
 #: The stores that a ledger for several processes may lie on.
-STORES = tuple(name for name in ("sqlite", "postgres", "redis") if find_spec(f"ranonce.stores.{name}"))
+STORES = ("sqlite", "postgres", "redis")
 SERVERS = STORES[1:]
 
 

@@ -1,0 +1,185 @@
+"""What must hold on every store, where it is tested, and on which stores: the table of contents of this folder.
+
+A test that is marked `every_store` gets a world on a file, on PostgreSQL and on Valkey. What is about a ledger's file
+has its counterpart on servers beside it. Heavy repetitions stay with the file, where a start costs least.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+EVERY, A_FILE, SERVERS = "every store", "a file", "servers"
+
+#: A fact; the test of it, as module.test (in this folder, unless it says another); and the stores it is tested on.
+SCENARIOS = [
+    (
+        "a window is worked on once, however often it is triggered",
+        "runs.a_later_trigger_of_a_window_finds_it_done",
+        EVERY,
+    ),
+    ("of forty triggers at once one works", "runs.of_forty_at_once_on_a_fresh_ledger_one_works", EVERY),
+    ("a trigger during the run is busy, and recorded", "runs.a_trigger_during_the_run_is_busy_and_is_recorded", EVERY),
+    (
+        "a command that outlives its wrapper blocks a second start",
+        "crashes.a_command_that_outlives_its_killed_wrapper_blocks_a_second_start",
+        EVERY,
+    ),
+    (
+        "a crash whose effects may have happened can wait for a person",
+        "crashes.a_crash_whose_effects_may_have_happened_is_held_for_a_person",
+        EVERY,
+    ),
+    ("a stop signal has a verdict", "signals.a_stop_signal_reaches_the_command_and_is_its_verdict", EVERY),
+    ("what is left behind blocks nothing", "runs.a_left_background_process_is_named_and_blocks_no_window", EVERY),
+    ("a crash is seen at once on its host", "crashes.a_killed_attempt_is_taken_over_at_once_on_its_host", EVERY),
+    ("elsewhere it is waited for", "crashes.another_host_waits_for_the_lease_of_a_killed_attempt", EVERY),
+    ("each attempt has its own story", "runs.each_attempt_keeps_its_own_owner_start_and_end", EVERY),
+    ("a job may be longer than its lease", "runs.a_job_longer_than_its_lease_keeps_its_claim", EVERY),
+    (
+        "a paused attempt that was taken over changes nothing",
+        "crashes.a_paused_attempt_that_was_taken_over_changes_nothing",
+        EVERY,
+    ),
+    ("a late failure undoes nothing", "crashes.a_late_failure_does_not_undo_what_another_has_done", EVERY),
+    (
+        "a failure is tried again until its attempts are used up",
+        "outcomes.a_failed_window_is_tried_again_until_its_attempts_are_used_up",
+        EVERY,
+    ),
+    ("and not before its delay", "outcomes.a_failed_window_waits_for_its_retry_delay", EVERY),
+    (
+        "a declared stop costs no attempt",
+        "outcomes.a_declared_exit_code_stops_the_window_and_costs_no_attempt",
+        EVERY,
+    ),
+    (
+        "and is resumed after its time",
+        "outcomes.a_stopped_window_is_resumed_first_by_the_next_trigger_after_its_time",
+        EVERY,
+    ),
+    (
+        "a rate limit holds up every job that uses the same",
+        "outcomes.a_closed_gate_holds_up_every_job_that_uses_it_and_nothing_else",
+        EVERY,
+    ),
+    ("exit 0 without the product is not done", "outcomes.an_exit_status_0_without_the_product_is_not_done", EVERY),
+    (
+        "a lost, emptied, restored or other ledger runs nothing",
+        "accept_loss.after_a_loss_is_accepted_no_window_runs_again_that_this_host_remembers",
+        EVERY,
+    ),
+    (
+        "a file that is not the ledger it should be runs nothing",
+        "stores.a_store_that_is_not_the_ledger_it_should_be_runs_nothing",
+        A_FILE,
+    ),
+    ("a flipped bit makes nothing run again", "stores.no_flipped_bit_makes_a_window_run_again", A_FILE),
+    (
+        "a place that forgets is refused",
+        "stores.a_place_that_is_kept_in_memory_is_refused_by_name_unless_it_is_accepted",
+        A_FILE,
+    ),
+    (
+        "a server that is not there runs nothing",
+        "server_faults.a_server_that_is_not_there_runs_nothing_and_says_so",
+        SERVERS,
+    ),
+    ("nor one that does not let us in", "server_refusals.a_role_without_the_rights_runs_nothing", SERVERS),
+    ("nor one that is read-only", "server_refusals.a_read_only_server_runs_nothing", SERVERS),
+    (
+        "a disk that fills up makes nothing run again",
+        "stores.a_disk_that_fills_up_during_the_work_makes_nothing_run_again",
+        A_FILE,
+    ),
+    ("nor does a server without room", "server_refusals.a_server_without_room_runs_nothing", SERVERS),
+    (
+        "a torn record misleads nobody",
+        "journal.torn_at_any_byte_the_last_line_is_passed_over_and_the_next_is_whole",
+        EVERY,
+    ),
+    (
+        "a cut line starts no command without a committed claim",
+        "server_faults.a_command_never_starts_without_a_committed_claim",
+        SERVERS,
+    ),
+    (
+        "a server that comes and goes doubles and loses nothing",
+        "server_faults.a_server_that_is_stopped_and_started_every_second_doubles_nothing_and_loses_nothing",
+        SERVERS,
+    ),
+    (
+        "a short outage kills no healthy job",
+        "server_faults.a_server_that_is_away_for_a_part_of_the_lease_kills_no_healthy_job",
+        SERVERS,
+    ),
+    ("a hostile name is refused", "hostile.a_name_that_needs_quoting_somewhere_is_no_job", EVERY),
+    ("or kept as it is", "hostile.a_version_comes_back_as_it_went_in_on_one_line", EVERY),
+    ("two jobs do not know each other", "runs.two_jobs_in_one_ledger_have_windows_of_their_own", EVERY),
+    ("an instant is understood", "time.every_spelling_of_an_instant_means_the_same_window", EVERY),
+    ("or refused", "time.an_instant_that_is_not_one_is_refused_before_anything_is_written", EVERY),
+    ("a window is of UTC", "time.midnight_in_tokyo_belongs_to_the_utc_day_before", EVERY),
+    ("a timer that jitters loses no day", "time.a_timer_that_jitters_around_midnight_loses_no_day", EVERY),
+    ("the slot that was meant counts", "time.the_slot_the_scheduler_meant_counts_and_not_when_it_came", EVERY),
+    ("what was missed is caught up", "time.windows_missed_are_caught_up_where_that_is_wanted", EVERY),
+    ("a local day has one effect", "time.a_nightly_job_has_one_effect_for_each_local_day", EVERY),
+    ("a wrong clock robs nobody", "time.a_live_owner_is_not_robbed_by_a_clock_that_is_wrong", EVERY),
+    (
+        "and blocks for no longer than a lease",
+        "time.a_claim_under_a_clock_of_the_far_future_blocks_no_longer_than_its_lease",
+        EVERY,
+    ),
+    ("other input is a conflict", "receipts.other_input_for_a_done_window_is_a_conflict_and_no_effect", EVERY),
+    ("or other work", "receipts.other_input_can_be_other_work_and_the_whole_digest_counts", EVERY),
+    ("a probe names what is missing or failed", "tests.test_cli_probe.findings_are_a_line_each_and_exit_one", EVERY),
+    (
+        "and has nothing to say of a clean ledger",
+        "tests.test_cli_probe.a_clean_ledger_is_one_line_and_exit_zero",
+        EVERY,
+    ),
+    (
+        "without a ledger every window is missing",
+        "tests.test_cli_probe.without_the_ledger_every_expected_window_is_missing",
+        EVERY,
+    ),
+    ("each schedule has its windows", "time.each_kind_of_schedule_has_windows_of_its_own_grain", EVERY),
+    (
+        "endless output is bounded and changes no verdict",
+        "receipts.endless_output_passes_through_in_bounded_memory_and_both_ends_are_kept",
+        EVERY,
+    ),
+    ("nor does trouble with ours", "receipts.trouble_with_our_own_output_changes_no_verdict", EVERY),
+    ("a loop around it keeps its input", "runs.a_command_cannot_eat_the_input_of_a_loop_around_it", EVERY),
+    ("a receipt says who, what, when and why", "receipts.a_receipt_says_who_what_when_and_why", EVERY),
+    (
+        "the state is durable before it is told",
+        "receipts.the_state_is_on_the_disk_before_the_command_starts_and_before_the_receipt",
+        A_FILE,
+    ),
+    ("one command says whether it ran", "tests.test_cli_probe.the_exit_status_answers_whether_it_ran", EVERY),
+    ("what was pruned never runs again", "prune.a_pruned_window_is_never_run_again", EVERY),
+    (
+        "a kill at any place is a crash like any other",
+        "failpoints.after_a_kill_the_next_triggers_do_what_is_still_to_be_done",
+        EVERY,
+    ),
+    (
+        "a storm of kills lets no two attempts meet",
+        "storm.in_a_storm_of_kills_attempts_follow_each_other_and_never_meet",
+        EVERY,
+    ),
+    (
+        "a drill rehearses it on the user's own store",
+        "drill.everything_holds_and_the_ledger_beside_it_is_not_touched",
+        EVERY,
+    ),
+]
+
+
+@pytest.mark.parametrize(("test", "stores"), [(test, stores) for _, test, stores in SCENARIOS])
+def test_each_scenario_is_tested_on_its_stores(test, stores):
+    module, _, name = test.rpartition(".")
+    found = importlib.import_module(module if "." in module else f"tests.acceptance.test_{module}")
+    marks = [mark.name for mark in getattr(getattr(found, f"test_{name}"), "pytestmark", [])]
+    assert ("every_store" in marks) == (stores == EVERY)
