@@ -8,17 +8,26 @@ import pkgutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 import ranonce
-from ranonce.stores.base import Store, Upkeep
+from ranonce.stores.base import Recovery, Site, Store, Upkeep
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["ranonce", *(info.name for info in pkgutil.walk_packages(ranonce.__path__, "ranonce."))]
 MODULES.remove("ranonce.__main__")
+FILES = (".py", ".sql", ".lua", ".typed")
+PORTS = (Store, Upkeep, Site, Recovery)
+#: What the ports say of the classes whose names end like this.
+PROMISED = {
+    "Store": {**vars(Store), **vars(Upkeep)},
+    "Upkeep": {**vars(Store), **vars(Upkeep)},
+    "Site": vars(Site),
+    "Recovery": vars(Recovery),
+}
 
 
 def test_the_public_names_are_these() -> None:
@@ -75,7 +84,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
     assert wheel.name == f"ranonce-{ranonce.__version__}-py3-none-any.whl"
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("ranonce/")}
     source = ROOT / "src"
-    files = {str(path.relative_to(source)) for path in source.rglob("*") if path.suffix in (".py", ".sql", ".typed")}
+    files = {str(path.relative_to(source)) for path in source.rglob("*") if path.suffix in FILES}
     assert packed == files
     assert {"ranonce/py.typed", "ranonce/stores/sqlite.sql", "ranonce/stores/sqlite_schema.sql"} <= packed
 
@@ -89,7 +98,8 @@ def test_everything_public_has_a_docstring(name: str) -> None:
 
 
 def test_a_store_is_documented_by_its_protocol() -> None:
-    assert all(inspect.getdoc(thing) for _, thing in _public(Store.__module__, {"Store": Store, "Upkeep": Upkeep}))
+    named = {port.__name__: port for port in PORTS}
+    assert all(inspect.getdoc(thing) for _, thing in _public(Store.__module__, named))
 
 
 def _public(module: str, names: dict[str, object]) -> Iterator[tuple[str, object]]:
@@ -102,7 +112,7 @@ def _public(module: str, names: dict[str, object]) -> Iterator[tuple[str, object
             continue
         if inspect.isclass(thing):
             yield f"{module}.{name}", thing
-            told = {} if thing in (Store, Upkeep) else _promised(name)
+            told = {} if thing in PORTS else _promised(name)
             for attribute, value in vars(thing).items():
                 if attribute in told:
                     continue
@@ -113,6 +123,6 @@ def _public(module: str, names: dict[str, object]) -> Iterator[tuple[str, object
             yield f"{module}.{name}", thing
 
 
-def _promised(name: str) -> dict[str, object]:
-    """Return what the port says of the methods of a store: it is said once, there."""
-    return {**vars(Store), **vars(Upkeep)} if name.endswith(("Store", "Upkeep")) else {}
+def _promised(name: str) -> Mapping[str, object]:
+    """Return what the port says of the methods of a store or a site: it is said once, there."""
+    return next((promised for ending, promised in PROMISED.items() if name.endswith(ending)), {})

@@ -476,6 +476,11 @@ ANSWERS = [
     ("ERR DB index is out of range", ConfigError, "cannot hold a ledger"),
     ("ERR unknown command 'EVALSHA'", ConfigError, "cannot hold a ledger"),
     ("WRONGTYPE Operation against a key holding the wrong kind of value", NotThisLedger, "is damaged"),
+    (
+        "ERR Error running script (call to f_ab): @user_script:9: WRONGTYPE Operation against a key",
+        NotThisLedger,
+        "is damaged",
+    ),
     ("ERR something new", StoreUnavailable, "cannot be used: something new"),
 ]
 

@@ -27,7 +27,7 @@ from ranonce.stores.redis_keys import (
 )
 from ranonce.stores.redis_plan import Plan, decided, written
 from ranonce.stores.redis_promise import identified
-from ranonce.stores.redis_questions import Questions, gates_in, held_in
+from ranonce.stores.redis_questions import AskedStore, gates_in, held_in
 from ranonce.stores.redis_rows import Rows, named
 from ranonce.stores.values import LOST
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _OF_A_JOB = ("schedules", "tombstones", "work")
 
 
-class RedisStore(Questions):
+class RedisStore(AskedStore):
     """An open ledger in a name space. Not for several threads: `reopen` gives each its own."""
 
     def __init__(self, url: str, *, wait_seconds: float = 30.0) -> None:

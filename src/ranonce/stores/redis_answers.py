@@ -32,6 +32,8 @@ REMEDY = {
 FULL = "max number of clients"
 DENIED = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "DENIED"})
 CLUSTER = frozenset({"MOVED", "ASK", "CROSSSLOT"})
+DAMAGED = "WRONGTYPE"
+KNOWN = frozenset({*PASSING, *DENIED, *CLUSTER, DAMAGED})
 
 
 class Broken(Exception):
@@ -57,11 +59,10 @@ class Answer(Exception):
 
 def inner(words: str) -> str:
     """Return the word that the answer to a script's own command began with, which older servers wrap into another."""
-    if words.startswith("Error running script"):
-        for word in words.split():
-            if word[:1] == "-" and word[1:].isupper():
-                return word[1:]
-    return "ERR"
+    if not words.startswith("Error running script"):
+        return "ERR"
+    known = (word.lstrip("-") for word in words.split() if word.lstrip("-") in KNOWN)
+    return next(known, "ERR")
 
 
 def passes(answer: Answer) -> bool:
@@ -97,7 +98,7 @@ def translated(answer: Answer, shown: str) -> RanonceError:
             f"{shown} is one of a cluster, and the ledger's keys are not its own: {words}.",
             "A ledger lies on one server: name the one that has the keys, or a server that is no cluster.",
         )
-    if code == "WRONGTYPE":
+    if code == DAMAGED:
         return NotThisLedger(f"the ledger at {shown} is damaged: {words}.", LOST)
     if "DB index" in words or "unknown command" in words.lower():
         return ConfigError(f"{shown} cannot hold a ledger: {words}.", "Nothing was run; name another.")

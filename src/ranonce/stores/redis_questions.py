@@ -39,7 +39,7 @@ MOST_AT_A_GLANCE = 2000
 _GLANCED = (("order", "runs", "notable"), ("besides", "leases", "waiting", "tombstones"))
 
 
-class Questions:
+class AskedStore:
     """What a store is asked by people; it has the connection, the names of the keys, and the rows."""
 
     _connection: Connection
