@@ -150,7 +150,7 @@ def test_a_runner_of_ones_own_keeps_its_disk():
 
 @pytest.mark.parametrize(
     ("server", "package"),
-    [("postgresql://app@db.example/x", "ranonce[postgres]=="), ("rediss://cache.example:6379/0", "ranonce[redis]==")],
+    [("postgresql://app@db.example/x", "ranonce[postgres]=="), ("rediss://cache.example:6379/0", "ranonce==")],
 )
 def test_a_hosted_runner_works_with_a_ledger_on_a_server(server, package):
     asked = wanted(server=server)

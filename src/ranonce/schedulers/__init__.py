@@ -46,9 +46,7 @@ class Wanted(Record):
     @property
     def extra(self) -> str:
         """What is installed besides `ranonce` itself, as pip is told: the driver of the ledger's server."""
-        if self.server is None:
-            return ""
-        return "[postgres]" if self.server.startswith("postgresql:") else "[redis]"
+        return "[postgres]" if self.server is not None and self.server.startswith("postgresql:") else ""
 
     def unreachable(self, whence: str) -> tuple[str, ...]:
         """Return what is to be said where the ledger's server is this host's own."""
