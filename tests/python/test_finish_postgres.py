@@ -18,6 +18,7 @@ from ranonce.stores import open_store, site_of
 from ranonce.storeurl import server_of
 from tests.conftest import TODAY, wait_until
 from tests.contract.acting import ask
+from tests.proxies import ANSWERED, Cut, Proxy
 from tests.python.conftest import NOON
 from tests.servers import PgBouncer, PostgresServer, private_folder, started
 
@@ -619,6 +620,17 @@ def test_doing_a_transaction_again_whose_commit_was_under_way_makes_no_second_ef
             again.execute(f"INSERT INTO {table} VALUES ('twice')")
             run.finish(connection=again)
     later.join()
+    assert (effects(), here.state(), run.receipt.event) == (1, ("done", 1), "done")
+
+
+def test_a_commit_whose_answer_is_cut_off_is_done_once(ledger, here, postgres, schema, table, effect, effects):
+    with Proxy(postgres.port) as proxy:
+        to = server_of(postgres.url(schema, port=proxy.port)).address
+        with pytest.raises(psycopg.OperationalError), claim(ledger) as run, psycopg.connect(to) as db:
+            effect(db, run)
+            cut = Cut(after=proxy.passed[ANSWERED], of=ANSWERED)  # before the first byte of the next answer
+            proxy._give(lambda: setattr(proxy, "_cut", cut))
+            db.commit()
     assert (effects(), here.state(), run.receipt.event) == (1, ("done", 1), "done")
 
 
