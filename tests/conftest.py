@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.ledgers import TODAY
-from tests.servers import OtherServer, PostgresServer, Server, ValkeyServer, named, private_folder, started
+from tests.servers import OtherServer, Places, PostgresServer, Server, ValkeyServer, private_folder, started
 from tests.world import (
     EFFECT,
     HELD_EFFECT,
@@ -84,8 +85,8 @@ def bare(tmp_path: Path, store_kind: str, request: pytest.FixtureRequest) -> Ite
         yield world
         world.end()
         return
-    server: Server | OtherServer = request.getfixturevalue({"redis": "valkey"}.get(store_kind, store_kind))
-    with server.place() as url:
+    anybodys = request.node.get_closest_marker("every_store") is not None
+    with server_of_kind(request, store_kind, anybodys=anybodys).place() as url:
         world = World(tmp_path, url)
         yield world
         world.end()
@@ -98,15 +99,23 @@ def world(bare: World) -> World:
     return bare
 
 
+def server_of_kind(request: pytest.FixtureRequest, kind: str, *, anybodys: bool) -> Places:
+    """Return a server for a ledger: one of ours or, where that is enough for the test, the one that we were given."""
+    variable = {"postgres": "RANONCE_TEST_POSTGRES", "redis": "RANONCE_TEST_REDIS"}[kind]
+    if anybodys and os.environ.get(variable):
+        return OtherServer(os.environ[variable])
+    return request.getfixturevalue({"postgres": "postgres", "redis": "valkey"}[kind])
+
+
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server | OtherServer]:
-    """A PostgreSQL server that every test of this process may use, and none may stop."""
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A PostgreSQL server of ours, that every test of this process may use, and none may stop."""
     folder = tmp_path_factory.mktemp("servers") / "postgres"
-    yield from named("RANONCE_TEST_POSTGRES") or started(lambda: PostgresServer(private_folder(folder)))
+    yield from started(lambda: PostgresServer(private_folder(folder)))
 
 
 @pytest.fixture(scope="session")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server | OtherServer]:
-    """A Valkey or Redis server that every test of this process may use, and none may stop."""
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Valkey server of ours, that every test of this process may use, and none may stop."""
     folder = tmp_path_factory.mktemp("servers") / "valkey"
-    yield from named("RANONCE_TEST_REDIS") or started(lambda: ValkeyServer(private_folder(folder)))
+    yield from started(lambda: ValkeyServer(private_folder(folder)))

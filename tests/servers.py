@@ -1,7 +1,8 @@
 """The servers that stores are tested against: real ones, from wheels, started here on loopback and ended here.
 
-`RANONCE_TEST_POSTGRES` and `RANONCE_TEST_REDIS` name other servers by URL; tests that stop and start a server always
-use one of their own. A server that cannot be had is skipped on a laptop, and an error in CI.
+`RANONCE_TEST_POSTGRES` and `RANONCE_TEST_REDIS` name other servers by URL, for all tests that need no more of a server
+than an address (the contract suite, and what is marked `every_store`); the others have servers of their own. A server
+that cannot be had is skipped on a laptop, and an error in CI.
 """
 
 from __future__ import annotations
@@ -205,12 +206,6 @@ def forget(url: str) -> None:
         keys = list(db.scan_iter(f"{{{server.namespace}}}:*", count=1000))
         if keys:
             db.delete(*keys)  # at once: each command is a write to the disk
-
-
-def named(variable: str) -> Iterator[OtherServer] | None:
-    """Return the server that an environment variable names, if it does."""
-    address = os.environ.get(variable)
-    return iter([OtherServer(address)]) if address else None
 
 
 class PgBouncer(Server):

@@ -20,8 +20,8 @@ BARE = {"HOME": pwd.getpwuid(os.getuid()).pw_dir, "PATH": "/usr/bin:/bin"}
 
 
 def bare_environment(world):
-    passed_on = ("EFFECTS", "PIDS", "RANONCE_TEST_WORLD")
-    return {**BARE, **{name: world.env[name] for name in passed_on}}
+    passed_on = ("EFFECTS", "PIDS", "RANONCE_TEST_WORLD", "RANONCE_STORE")  # the last is there only for a password
+    return {**BARE, **{name: world.env[name] for name in passed_on if name in world.env}}
 
 
 def declared(world, job="job"):

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import server_of_kind
 from tests.contract import stores
+from tests.servers import forget
 
 SHARED = ["sqlite", "postgres", "redis"]
 
@@ -15,11 +17,11 @@ def _kind(request: pytest.FixtureRequest, folder: Path) -> stores.Kind:
             return stores.memory()
         case "sqlite":
             return stores.sqlite(folder)
-        case "postgres":
-            return stores.postgres(request.getfixturevalue("postgres"))
-        case "redis":
-            return stores.redis(request.getfixturevalue("valkey"))
-    raise AssertionError(request.param)
+    make = {"postgres": stores.postgres, "redis": stores.redis}[request.param]
+    made = make(server_of_kind(request, request.param, anybodys=True))
+    assert made.url is not None
+    request.addfinalizer(lambda: forget(made.url))
+    return made
 
 
 @pytest.fixture(params=["memory", *SHARED])
