@@ -78,7 +78,8 @@ WHERE given < (SELECT max(seq) FROM {schema}.events);
 -- Where is the server's own check of tables and indexes, if it may be used here?
 SELECT n.nspname FROM pg_catalog.pg_extension AS e JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace
 JOIN pg_catalog.pg_proc AS p ON p.pronamespace = n.oid AND p.proname IN ('bt_index_check', 'verify_heapam')
-WHERE e.extname = 'amcheck' GROUP BY n.nspname HAVING bool_and(has_function_privilege(p.oid, 'EXECUTE'));
+WHERE e.extname = 'amcheck' GROUP BY n.nspname
+HAVING bool_and(has_function_privilege(p.oid, 'EXECUTE')) AND count(DISTINCT p.proname) = 2;
 
 -- name: all_tables
 -- What is to be gone through.
