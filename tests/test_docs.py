@@ -25,9 +25,12 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
+import psycopg
 import pytest
 
 from ranonce.configread import destination_tables, job_specs, ledger_table, parse_document
+from ranonce.stores import site_of
+from tests.servers import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -37,6 +40,8 @@ PYTHON_FILE = re.compile(r"# (\w+\.py)\n")
 UNSEEN = re.compile(r"^<!-- (?:\$ (?P<command>.*)|clock: (?P<clock>\S+)) -->$", re.MULTILINE)
 LANGUAGES = {"console", "text", "toml", "json", "mermaid", "yaml", "sql", "python"}
 #: Folders that a page may name and that are another place in its world.
+#: Pages whose statements are for a ledger in PostgreSQL.
+POSTGRESQL = ["docs/how-to/postgresql.md"]
 PLACES = re.compile(r"/(?=(?:usr/local/bin|home/you|srv)\b)")
 CLOCK = "/srv/clock"
 MARK = "\x1e"
@@ -257,8 +262,24 @@ def test_queries_fit_the_tables(name: str) -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(schema)
         for block in blocks(ROOT / name):
-            if block.language == "sql":
+            if block.language == "sql" and name not in POSTGRESQL:
                 db.executescript(block.text)
+
+
+@pytest.mark.parametrize("name", POSTGRESQL)
+def test_statements_for_postgresql_are_taken_by_one(name: str, postgres: PostgresServer) -> None:
+    schema = f"ranonce_scratch_{os.urandom(6).hex()}"
+    site = site_of(postgres.url(schema), wait_seconds=20)
+    site.create("d0c5" * 8)
+    statements = [block.text for block in blocks(ROOT / name) if block.language == "sql"]
+    assert statements
+    with psycopg.connect(postgres.url(schema).partition("?")[0]) as db:
+        for role in ("jobs", "ledger"):
+            db.execute(f"CREATE ROLE {role}")
+        for statement in statements:
+            db.execute(re.sub(r"\branonce(?=\.| TO)", schema, statement))
+        db.rollback()
+    site.destroy()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from ranonce.stores.postgres_promise import REWRITES, WRITES
@@ -13,18 +16,20 @@ from tests.roles import as_role, role
 
 pytestmark = pytest.mark.parametrize("store_kind", ["postgres"], indirect=True)
 
-#: The documentation has the same.
-JOBS = """
-GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};
-GRANT INSERT ON {schema}.events, {schema}.schedules TO {role};
-GRANT INSERT, UPDATE ON {schema}.jobs, {schema}.runs, {schema}.gates TO {role};
-GRANT INSERT, UPDATE, DELETE ON {schema}.leases TO {role};
-"""
-READERS = """
-GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};
-"""
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "postgresql.md"
+
+
+def documented() -> str:
+    """Return the statements that the documentation gives for a role `jobs`, on any schema, for any role."""
+    [block] = re.findall(r"```sql\n(GRANT USAGE.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    for name, other in ((" ranonce.", " {schema}."), ("SCHEMA ranonce", "SCHEMA {schema}"), ("TO jobs;", "TO {role};")):
+        assert name in block
+        block = block.replace(name, other)
+    return block
+
+
+JOBS = documented()
+READERS = "".join(JOBS.splitlines(keepends=True)[:2])  # "the first two statements are enough"
 
 
 def granted(world, name, statements):
