@@ -56,11 +56,18 @@ def running(server: Server) -> Iterator[Server]:
 
 
 def _postgres(folder: str) -> PostgresServer:
-    return PostgresServer(private_folder(pathlib.Path(folder) / "postgres"))
+    return PostgresServer(_own(folder, "postgres"))
 
 
 def _valkey(folder: str) -> ValkeyServer:
-    return ValkeyServer(private_folder(pathlib.Path(folder) / "valkey"))
+    return ValkeyServer(_own(folder, "valkey"))
+
+
+def _own(folder: str, name: str) -> pathlib.Path:
+    """Return a folder for a server, which does not run as root and must pass through those above."""
+    for above in (folder, os.path.dirname(folder)):
+        os.chmod(above, 0o711)
+    return private_folder(pathlib.Path(folder) / name)
 
 
 def _work(url: str, state: str) -> Work:
@@ -203,7 +210,8 @@ class _Processes:
             declare(ledger, job)
         self._installed = installed
         self._bare = _bare(server)
-        self._environment = installed.environment(RANONCE_STORE=url, RANONCE_LEDGER=LEDGER_ID)
+        state = subfolder(str(server.folder), "state")  # each ledger's own: they have one id
+        self._environment = installed.environment(RANONCE_STORE=url, RANONCE_LEDGER=LEDGER_ID, XDG_STATE_HOME=state)
 
     def run(self) -> float:
         self._command = [self._installed.ranonce, "run", self._jobs.pop(), "--every", "hour", "--", "true"]
