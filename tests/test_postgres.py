@@ -111,6 +111,22 @@ def test_a_role_whose_transactions_are_stricter_races_as_well(url, level):
     assert answers["busy"] + answers["done"] == 35
 
 
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_a_question_that_others_were_in_the_way_of_is_asked_again(url, state):
+    with admin(url) as connection:
+        connection.execute("CREATE SEQUENCE asked")
+        connection.execute(
+            "CREATE FUNCTION in_the_way(tries bigint) RETURNS bigint LANGUAGE plpgsql AS $$"
+            f" BEGIN IF nextval('asked') < tries THEN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END IF;"
+            " RETURN 7; END $$"
+        )
+    schema = server_of(url).namespace
+    searched = with_setting(url, "search_path", schema)
+    assert PostgresStore(searched, wait_seconds=20).ask("SELECT {schema}.in_the_way(3)") == [("7",)]
+    with pytest.raises(StoreUnavailable, match="another transaction was faster: no"):
+        PostgresStore(searched, wait_seconds=0.2).ask("SELECT {schema}.in_the_way(1000000)")
+
+
 def test_what_was_answered_is_on_disk_even_where_the_role_does_not_wait_for_it(url):
     careless = with_setting(url, "synchronous_commit", "off")
     ledger = ledger_over(PostgresStore(careless, wait_seconds=20))

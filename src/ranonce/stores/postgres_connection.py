@@ -20,8 +20,6 @@ from ranonce.storeurl import Server, masked, server_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from psycopg.pq.abc import PGconn, PGresult
 
 try:
@@ -81,8 +79,11 @@ WHENCE = "give it in RANONCE_STORE with the whole address, as ${NAME} in the con
 FINE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY})
 
 
-class Race(Exception):
-    """A transaction that other ones were faster than: nothing was written."""
+class Race(StoreUnavailable):
+    """A transaction that other ones were faster than: nothing was written. Who does not decide anew says so."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"another transaction was faster: {words}.", "Try again.")
 
 
 class Broken(Exception):
@@ -121,8 +122,9 @@ class Connection:
     # --- statements ---
 
     def ask(self, statement: str, *values: object) -> list[Row]:
-        """Return the rows of a statement that only reads; a connection that breaks is made again, and it is asked
-        again, until the wait is over. Inside a transaction it is part of that one, which ends with its connection."""
+        """Return the rows of a statement that only reads. Where the connection breaks, or where others are in its way
+        (SERIALIZABLE; a standby that replays), it is asked again until the wait is over. Inside a transaction it is
+        part of that one, which ends with its connection."""
         if self._open is not None:
             return self._open.execute(statement, *values)
         give_up = time.monotonic() + self.wait_seconds
@@ -135,7 +137,8 @@ class Connection:
                 if time.monotonic() + pause > give_up:
                     raise self.unavailable(str(error)) from error
             except Answer as error:
-                self._refuse(error, give_up, pause)
+                if error.state not in RACES or time.monotonic() + pause > give_up:
+                    self._refuse(error, give_up, pause)
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
@@ -403,8 +406,3 @@ def _conninfo(address: str, shown: str) -> str:
         return make_conninfo("", **{**SETTINGS, **told})
     except psycopg.Error as error:
         raise ConfigError(f"{shown} is not an address of PostgreSQL: {_said(error)}.", "Mend it.") from error
-
-
-def refuse_race(error: Race) -> NoReturn:
-    """A race that nobody should have to decide anew."""
-    raise StoreUnavailable(f"another transaction was faster: {error}.", "Try again.") from error

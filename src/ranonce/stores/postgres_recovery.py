@@ -14,7 +14,7 @@ from contextlib import suppress
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavailable
 from ranonce.stores.base import Identity
 from ranonce.stores.postgres import FORMAT, PostgresStore, in_schema
-from ranonce.stores.postgres_connection import Connection, Race, refuse_race
+from ranonce.stores.postgres_connection import Connection
 from ranonce.stores.postgres_site import FUNCTIONS, IDENTITY, PostgresSite
 from ranonce.stores.statements import load
 from ranonce.storeurl import in_namespace
@@ -126,10 +126,7 @@ class PostgresRecovery:
             self._refuse_without_rights(owner, mine, user, may_make)
         tables = self._site.tables()
         if standing := [f'{{schema}}."{name}"' for name in TABLES if name in tables]:
-            try:
-                self._execute("halt", tables=", ".join(standing))
-            except Race as error:
-                refuse_race(error)
+            self._execute("halt", tables=", ".join(standing))
 
     def _refuse_without_rights(self, owner: str, mine: str, user: str, may_make: str) -> None:
         if mine != "t":
@@ -168,18 +165,15 @@ class PostgresRecovery:
     def take_place(self) -> str | None:
         assert self._building is not None
         aside = None
-        try:
-            if self._stands:
-                aside = self._name_aside()
-                self._execute("move_aside", aside=f'"{aside}"')
-            self._execute("take_place", building=f'"{self._building}"')
-            for name in FUNCTIONS:  # they name the schema they work in
-                self._transaction.execute(self._site.script(name))
-            self._execute("decide_anew")
-            self._hand_over(aside)
-            self._transaction.__exit__(None, None, None)
-        except Race as error:
-            refuse_race(error)
+        if self._stands:
+            aside = self._name_aside()
+            self._execute("move_aside", aside=f'"{aside}"')
+        self._execute("take_place", building=f'"{self._building}"')
+        for name in FUNCTIONS:  # they name the schema they work in
+            self._transaction.execute(self._site.script(name))
+        self._execute("decide_anew")
+        self._hand_over(aside)
+        self._transaction.__exit__(None, None, None)
         self._done = True
         return aside
 

@@ -11,7 +11,7 @@ import re
 from ranonce.errors import ConfigError, NotThisLedger, UsageError
 from ranonce.stores.base import Risk
 from ranonce.stores.postgres import FORMAT, in_schema
-from ranonce.stores.postgres_connection import Connection, Race, refuse_race
+from ranonce.stores.postgres_connection import Connection
 from ranonce.storeurl import in_namespace
 
 TYPE_CHECKING = False
@@ -62,30 +62,27 @@ class PostgresSite:
 
     def create(self, ledger: str, *, volatile: str | None = None, epoch: int = 1) -> None:
         self.refuse_too_old()
-        try:
-            with self._connection.begin() as transaction:
-                self.alone(transaction)
-                if self.stands():
-                    raise NotThisLedger(
-                        f"the schema of {self._connection.shown} holds something already.",
-                        "Nothing was changed; name another with ?schema=NAME.",
-                    )
-                self._make_schema(transaction)
-                for name in (TABLES, *FUNCTIONS):
-                    transaction.execute(self.script(name))
-                transaction.execute(
-                    in_schema(
-                        "INSERT INTO {schema}.ledger (one, id, format, created_at, epoch, volatile)"
-                        " VALUES (1, $1, $2, {schema}.instant({schema}.seconds(clock_timestamp())), $3, $4)",
-                        self.schema,
-                    ),
-                    ledger,
-                    FORMAT,
-                    epoch,
-                    volatile,
+        with self._connection.begin() as transaction:
+            self.alone(transaction)
+            if self.stands():
+                raise NotThisLedger(
+                    f"the schema of {self._connection.shown} holds something already.",
+                    "Nothing was changed; name another with ?schema=NAME.",
                 )
-        except Race as error:
-            refuse_race(error)
+            self._make_schema(transaction)
+            for name in (TABLES, *FUNCTIONS):
+                transaction.execute(self.script(name))
+            transaction.execute(
+                in_schema(
+                    "INSERT INTO {schema}.ledger (one, id, format, created_at, epoch, volatile)"
+                    " VALUES (1, $1, $2, {schema}.instant({schema}.seconds(clock_timestamp())), $3, $4)",
+                    self.schema,
+                ),
+                ledger,
+                FORMAT,
+                epoch,
+                volatile,
+            )
 
     def _make_schema(self, transaction: Transaction) -> None:
         """Make the schema; one that is there and empty was made by somebody for this."""

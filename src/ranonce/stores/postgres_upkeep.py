@@ -18,7 +18,6 @@ from ranonce.failpoints import failpoint
 from ranonce.lifecycle import prunable
 from ranonce.stores.base import FIRST, Epoch, LostReply, Place, Pruned, buried, spared
 from ranonce.stores.postgres import in_schema
-from ranonce.stores.postgres_connection import Race, refuse_race
 from ranonce.stores.postgres_text import dumps, loads
 from ranonce.stores.statements import load
 from ranonce.stores.values import event_of, run_of, tombstone_of
@@ -74,10 +73,8 @@ class PostgresUpkeep:
                     return work(transaction)
             except LostReply:
                 raise
-            except (Race, StoreUnavailable) as error:
+            except StoreUnavailable:
                 if time.monotonic() + pause > give_up:
-                    if isinstance(error, Race):
-                        refuse_race(error)
                     raise
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
