@@ -12,6 +12,7 @@ import ctypes
 import importlib.util
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -37,10 +38,13 @@ def missing(what: str) -> None:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a port of the loopback interface that nobody listens on, and that no client is given while it is away."""
+    lowest_of_clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            port = random.randrange(lowest_of_clients // 2, lowest_of_clients)
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 class Places:
