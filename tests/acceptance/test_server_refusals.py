@@ -224,7 +224,7 @@ def configured(world: World, **settings: str) -> Iterator[None]:
         (lambda url: url.replace("127.0.0.1", "nowhere.invalid"), MAY_PASS, "nowhere.invalid"),
         (lambda url: url.replace("/0?", "/99?"), TO_MEND, "99"),
         (lambda url: in_namespace(url, "another"), TO_MEND, "ledger"),
-        (lambda url: url.replace("redis://", "rediss://"), MAY_PASS, "did not answer"),
+        (lambda url: url.replace("redis://", "rediss://"), MAY_PASS, "encrypt"),
         (lambda url: url.replace("//", "//somebody:hunter2@"), TO_MEND, "invalid username-password pair"),
     ],
 )
