@@ -7,7 +7,7 @@ SELECT id, {schema}.seconds(created_at), epoch, volatile, format FROM {schema}.l
 
 -- name: clock
 -- What time is it?
-SELECT {schema}.seconds(clock_timestamp());
+SELECT {schema}.seconds(pg_catalog.clock_timestamp());
 
 -- name: read_run
 -- All that a decision about one run depends on.
@@ -36,13 +36,11 @@ LIMIT 1;
 
 -- name: job
 -- One job.
-SELECT json_build_array(job, version, {schema}.seconds(declared_at), late_after, max_attempts)
-FROM {schema}.jobs WHERE job = $1;
+SELECT {schema}.job_values(j) FROM {schema}.jobs AS j WHERE job = $1;
 
 -- name: jobs
 -- All jobs, by name.
-SELECT json_build_array(job, version, {schema}.seconds(declared_at), late_after, max_attempts)
-FROM {schema}.jobs ORDER BY job;
+SELECT {schema}.job_values(j) FROM {schema}.jobs AS j ORDER BY job;
 
 -- name: schedules
 -- The versions of the job's schedule, oldest first.
@@ -86,13 +84,13 @@ WHERE job = $1 AND "window" = $2 ORDER BY window_start, input;
 -- name: outline
 -- The runs of a span in one row: the starts of windows, those of runs that are not plain, whether they worked one after
 -- the other, the last instant and the first beginning. One long text costs a fraction of so many rows.
-SELECT string_agg(window_start::text, ','),
-       string_agg(CASE WHEN attempt = 1 AND status = 'done' AND NOT late THEN NULL ELSE window_start::text END, ','),
-       bool_and(ended <= next_began),
-       {schema}.seconds(max(greatest(ended, started_at))), {schema}.seconds(min(started_at))
+SELECT pg_catalog.string_agg(window_start::text, ','),
+       pg_catalog.string_agg(CASE WHEN NOT (attempt = 1 AND status = 'done' AND NOT late) THEN window_start::text END, ','),
+       pg_catalog.bool_and(ended <= next_began),
+       {schema}.seconds(pg_catalog.max(greatest(ended, started_at))), {schema}.seconds(pg_catalog.min(started_at))
 FROM (
     SELECT window_start, attempt, status, late, started_at, coalesce(finished_at, started_at) AS ended,
-           lead(started_at) OVER (ORDER BY window_start, "window", input) AS next_began
+           pg_catalog.lead(started_at) OVER (ORDER BY window_start, "window", input) AS next_began
     FROM {schema}.runs WHERE job = $1 AND window_start >= $2 AND window_start < $3
     ORDER BY window_start, "window", input
 ) AS in_order;
@@ -120,7 +118,7 @@ ORDER BY window_start DESC, "window" DESC, input DESC LIMIT $3;
 -- name: last_started_end
 -- Where the last window ends that was started under a schedule version or a newer one; records of a future clock do
 -- not count.
-SELECT max(window_end) FROM {schema}.runs WHERE job = $1 AND schedule >= $2 AND window_start <= $3;
+SELECT pg_catalog.max(window_end) FROM {schema}.runs WHERE job = $1 AND schedule >= $2 AND window_start <= $3;
 
 -- name: events
 -- The story of the windows in a span.
@@ -142,9 +140,10 @@ SELECT {schema}.event_values(e), seq FROM {schema}.events AS e WHERE seq = $1;
 
 -- name: output
 -- What was kept of a child's output.
-SELECT encode(output, 'base64') FROM {schema}.events WHERE seq = $1;
+SELECT pg_catalog.encode(output, 'base64') FROM {schema}.events WHERE seq = $1;
 
 -- name: tombstones
 -- The spans of pruned windows that reach into [since, until).
-SELECT json_build_array(job, since, until, runs, failed, {schema}.seconds(pruned_at)) FROM {schema}.tombstones
+SELECT pg_catalog.json_build_array(job, since, until, runs, failed, {schema}.seconds(pruned_at))
+FROM {schema}.tombstones
 WHERE job = $1 AND until > $2 AND since < $3 ORDER BY since;

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from ranonce.errors import NotThisLedger
 from ranonce.stores.postgres import in_schema
 from ranonce.stores.postgres_connection import Connection
-from ranonce.stores.postgres_site import FUNCTIONS, TABLES
+from ranonce.stores.postgres_site import FUNCTIONS, STANDING, TABLES, functions, text
 from ranonce.stores.statements import load
 
 TYPE_CHECKING = False
@@ -23,8 +22,6 @@ SQL = load("postgres_check.sql")
 PROBLEMS_SHOWN = 20
 #: To read all of a large table, and to compare it with its indexes, may take this long.
 CHECK_SECONDS = 3600.0
-#: A function in a file of ours: its name, and its body.
-FUNCTION = re.compile(r"FUNCTION \{schema\}\.(\w+)\(.*?AS \$\$(.*?)\$\$", re.DOTALL)
 INDEX = re.compile(r"^CREATE INDEX (\w+)", re.MULTILINE)
 
 
@@ -51,22 +48,22 @@ class _Check:
 
     def _ask(self, name: str, *values: object, **names: str) -> list[Row]:
         statement = SQL[name].replace("{name}", self._store.schema)
-        for each, text in names.items():
-            statement = statement.replace(f"{{{each}}}", text)
-        return self._connection.ask(in_schema(statement, self._store.schema), *values)
+        for each, value in names.items():
+            statement = statement.replace(f"{{{each}}}", value)
+        return self._connection.ask_apart(in_schema(statement, self._store.schema), *values)
 
     def made_otherwise(self) -> Iterator[str]:
         """Say what of the tables, triggers, indexes and functions is not as it was made."""
-        wanted = ", ".join(f"('{name}')" for name in INDEX.findall(_text(TABLES)))
+        wanted = ", ".join(f"('{name}')" for name in INDEX.findall(text(TABLES)))
         for rows in (self._ask("triggers"), self._ask("tables"), self._ask("indexes", indexes=wanted)):
             yield from (str(row[0]) for row in rows)
-        bodies: dict[str, set[str]] = {}
-        for name, body in self._ask("functions"):
-            bodies.setdefault(str(name), set()).add(str(body))
-        for file in (TABLES, *FUNCTIONS):
-            for name, body in FUNCTION.findall(_text(file)):
-                if in_schema(body, self._store.schema) not in bodies.get(name, ()):
-                    yield f"the function {name} is {'not what it should be' if name in bodies else 'missing'}"
+        standing = set(self._connection.ask_apart(STANDING, self._store.schema))
+        names = {function[0] for function in standing}
+        for file in FUNCTIONS:
+            for function in functions(file, self._store.schema):
+                if function not in standing:
+                    name = function[0]
+                    yield f"the function {name} is {'not what it should be' if name in names else 'missing'}"
 
     def contradictions(self) -> Iterator[str]:
         """Say where the tables contradict each other."""
@@ -101,8 +98,3 @@ class _Check:
             self._ask("check_index", oid, amcheck=f'"{amcheck}"')
         except NotThisLedger as error:
             yield f"the index {index} is damaged: {error.sentence.rstrip('.')}"
-
-
-def _text(name: str) -> str:
-    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
-        return file.read()

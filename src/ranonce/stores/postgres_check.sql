@@ -43,11 +43,6 @@ WHERE NOT EXISTS (
     SELECT 1 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = '{name}' AND c.relname = wanted.name AND c.relkind = 'i');
 
--- name: functions
--- The bodies of the functions as they stand.
-SELECT p.proname, p.prosrc FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-WHERE n.nspname = '{name}';
-
 -- name: contradictions
 -- The tables keep accounts of each other.
 SELECT 'events of the job ' || job || ' may be removed at any time: the door that only pruning opens was left open'

@@ -49,6 +49,10 @@ CANCEL_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 
+#: In a transaction names are PostgreSQL's own, whoever may make others on the role's search_path; numbers are told in
+#: full. A statement by itself must name the schema of each function, and leave it to ours to tell what is a float.
+PLAINLY = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL extra_float_digits = 1"
+
 RACE_LOST = "RN001"  # of our own functions
 OTHER_LEDGER = "RN002"
 #: Another transaction was faster, or both waited for each other: decide anew.
@@ -167,6 +171,12 @@ class Connection:
         """Return a transaction of several statements: committed after its block, rolled back if left by an error."""
         return Transaction(self, how)
 
+    def ask_apart(self, statement: str, *values: object) -> list[Row]:
+        """Return the rows of a question that is too long to name the schema of all it uses, as a transaction of its
+        own."""
+        with self.begin() as transaction:
+            return transaction.execute(statement, *values)
+
     def _refuse(self, error: Answer, give_up: float, pause: float) -> None:
         """Raise what an answer means, unless it may be another one in a moment."""
         if error.state in RACES:
@@ -254,7 +264,7 @@ class Transaction:
         self._abandoned = False
 
     def __enter__(self) -> Transaction:
-        self._connection.ask(self._how)  # until there is a connection in which it has begun
+        self._connection.ask(f"{self._how}; {PLAINLY}")  # until there is a connection in which it has begun
         self._pg = self._connection.current
         self._connection._open = self
         return self

@@ -2,19 +2,26 @@
 -- Functions, so that each is one round trip and planned once a session, through a pooler that changes sessions under our
 -- hands as well. They decide nothing: the rules are the program's.
 --
+-- Settings of the role, the database or the caller's session change nothing of it: what a statement calls has its own
+-- search_path, and tells numbers in full. What is too small for that, so that it becomes part of whatever calls it, names
+-- the schema of each function.
+--
 -- Whatever is refused here is refused whole: SQLSTATE RN001 is a race that was lost, RN002 another ledger.
 
--- An instant as unix seconds, and back; to the millisecond where it is written.
-CREATE OR REPLACE FUNCTION {schema}.seconds(instant timestamptz) RETURNS double precision
-LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT extract(epoch FROM instant)::double precision $$;
+-- An instant as unix seconds, and back; to the millisecond where it is written. A numeric is told in full whatever
+-- extra_float_digits is.
+CREATE OR REPLACE FUNCTION {schema}.seconds(instant timestamptz) RETURNS numeric
+LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT extract(epoch FROM instant) $$;
 
 CREATE OR REPLACE FUNCTION {schema}.instant(seconds double precision) RETURNS timestamptz
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT to_timestamp(round(seconds::numeric, 3)::double precision) $$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT pg_catalog.to_timestamp(pg_catalog.round(seconds::numeric, 3)::double precision)
+$$;
 
 -- A row of `runs` as the program knows it.
 CREATE OR REPLACE FUNCTION {schema}.run_values(r {schema}.runs) RETURNS json
 LANGUAGE sql STABLE AS $$
-    SELECT json_build_array(
+    SELECT pg_catalog.json_build_array(
         r.job, r."window", r.input, r.window_start, r.window_end, r.status, r.generation, r.attempt, r.owner,
         r.failures, r.schedule, r.triggered_by, {schema}.seconds(r.started_at), r.version, r.fingerprint,
         {schema}.seconds(r.finished_at), {schema}.seconds(r.resume_at), r.reason, r.exit, r.late, r.reconciling,
@@ -22,26 +29,35 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION {schema}.lease_values(l {schema}.leases) RETURNS json
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
     SELECT json_build_array(l."window", l.input, l.window_start, l.owner, l.attempt, l.domain, l.expires, l.seconds,
                             l.process, l.seen_domain, l.seen_at, l.seen_wall)
 $$;
 
+CREATE OR REPLACE FUNCTION {schema}.job_values(j {schema}.jobs) RETURNS json
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
+    SELECT json_build_array(j.job, j.version, {schema}.seconds(j.declared_at), j.late_after, j.max_attempts)
+$$;
+
 CREATE OR REPLACE FUNCTION {schema}.schedule_values(s {schema}.schedules) RETURNS json
 LANGUAGE sql STABLE AS $$
-    SELECT json_build_array(s.number, s.every, s.tz, s.dialect, s.window_offset, s.valid_from,
-                            {schema}.seconds(s.recorded_at))
+    SELECT pg_catalog.json_build_array(
+        s.number, s.every, s.tz, s.dialect, s.window_offset, s.valid_from, {schema}.seconds(s.recorded_at))
 $$;
 
 CREATE OR REPLACE FUNCTION {schema}.gate_values(g {schema}.gates) RETURNS json
 LANGUAGE sql STABLE AS $$
-    SELECT json_build_array(g.name, {schema}.seconds(g.until), g.reason, g.job, {schema}.seconds(g.closed_at))
+    SELECT pg_catalog.json_build_array(
+        g.name, {schema}.seconds(g.until), g.reason, g.job, {schema}.seconds(g.closed_at))
 $$;
 
 CREATE OR REPLACE FUNCTION {schema}.event_values(e {schema}.events) RETURNS json
 LANGUAGE sql STABLE AS $$
-    SELECT json_build_array({schema}.seconds(e.at), e.job, e."window", e.input, e.window_start, e.event, e.attempt,
-                            e.generation, e.reason, e.owner, e.triggered_by, e.version, e.host, e.data)
+    SELECT pg_catalog.json_build_array(
+        {schema}.seconds(e.at), e.job, e."window", e.input, e.window_start, e.event, e.attempt, e.generation, e.reason,
+        e.owner, e.triggered_by, e.version, e.host, e.data)
 $$;
 
 -- The claims that are held on a job's runs. One whose run has ended is none: see `forget_ended_claims`.
@@ -57,7 +73,8 @@ $$;
 -- whether the run ever began, and which generation of it was done last: its row says the same, unless it is damaged.
 CREATE OR REPLACE FUNCTION {schema}.read_run(
     p_job text, p_start bigint, p_window text, p_input text, p_known integer
-) RETURNS json LANGUAGE plpgsql STABLE AS $$
+) RETURNS json LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
     RETURN (SELECT json_build_array(
         known.version,
@@ -86,7 +103,8 @@ END $$;
 CREATE OR REPLACE FUNCTION {schema}.backlog_of(
     p_job text, p_before bigint, p_max_attempts bigint, p_now double precision
 ) RETURNS TABLE (status text, spent boolean, waiting boolean, number bigint, first bigint, last bigint)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
     SELECT r.status, r.status = 'failed' AND r.failures >= p_max_attempts AND NOT r.granted,
            coalesce({schema}.seconds(r.resume_at) > p_now, false), count(*), min(r.window_start), max(r.window_start)
     FROM {schema}.runs AS r
@@ -100,7 +118,8 @@ $$;
 -- that were pruned, and the runs that lie in the future. One long text costs a fraction of so many rows.
 CREATE OR REPLACE FUNCTION {schema}.glance(
     p_job text, p_since bigint, p_until bigint, p_future bigint, p_max_attempts bigint, p_now double precision
-) RETURNS json LANGUAGE plpgsql STABLE AS $$
+) RETURNS json LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
     RETURN (
         WITH spanned AS MATERIALIZED (
@@ -164,7 +183,8 @@ END $$;
 -- Remove claims on a job's runs that have ended, if nobody is about to claim any. Where a run is finished in somebody
 -- else's transaction its claim is left, so that it can be renewed until that is committed, however long it takes.
 CREATE OR REPLACE FUNCTION {schema}.forget_ended_claims(p_job text) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
     PERFORM 1 FROM {schema}.jobs WHERE job = p_job FOR NO KEY UPDATE SKIP LOCKED;
     IF FOUND THEN
@@ -251,7 +271,8 @@ CREATE OR REPLACE FUNCTION {schema}.commit_decision(
     p_lease jsonb, p_timed boolean, -- the lease; timed: it begins now
     p_drop jsonb,                  -- the run whose lease is over
     p_sighted jsonb, p_events jsonb, p_gates jsonb
-) RETURNS json LANGUAGE plpgsql AS $$
+) RETURNS json LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     held jsonb;
     told jsonb;
@@ -308,7 +329,8 @@ END $$;
 CREATE OR REPLACE FUNCTION {schema}.record_schedule(
     p_ledger text, p_wait integer, p_job text, p_after bigint, p_declared double precision,
     p_late_after double precision, p_max_attempts integer, p_schedule jsonb
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
     PERFORM {schema}.begin_writing(p_ledger, p_wait);
     INSERT INTO {schema}.jobs (job, version, schedules, declared_at, late_after, max_attempts)

@@ -138,7 +138,7 @@ def _may(connection: Connection, table: str, privilege: str) -> bool:
 
 def granting(connection: Connection) -> str:
     """Return the statements that give our role what a run needs, on one line."""
-    user = connection.ask("SELECT quote_ident(current_user)")[0][0]
+    user = connection.ask("SELECT pg_catalog.quote_ident(current_user)")[0][0]
     schema = in_schema("{schema}", connection.server.namespace)
     by_writes: dict[tuple[str, ...], list[str]] = {}
     for table, privileges in WRITES.items():

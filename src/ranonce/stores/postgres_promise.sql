@@ -2,20 +2,20 @@
 
 -- name: server
 -- Which server is it, can it be written to, and how many connections are taken?
-SELECT current_setting('server_version'), current_setting('server_version_num'), pg_is_in_recovery(),
-       current_setting('transaction_read_only'),
-       (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'),
-       current_setting('max_connections');
+SELECT pg_catalog.current_setting('server_version'), pg_catalog.current_setting('server_version_num'),
+       pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only'),
+       (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'),
+       pg_catalog.current_setting('max_connections');
 
 -- name: settings
 -- The settings that decide what becomes of a commit, as they are for us.
-SELECT name, current_setting(name) FROM unnest(ARRAY[
+SELECT name, pg_catalog.current_setting(name) FROM pg_catalog.unnest(ARRAY[
     'fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', 'session_replication_role',
     'zero_damaged_pages', 'ignore_checksum_failure', 'data_checksums']) AS name;
 
 -- name: standbys
 -- How many servers follow this one?
-SELECT count(*) FROM pg_catalog.pg_stat_replication;
+SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication;
 
 -- name: role
 -- Who are we, may we look into the schema, and do we own it or everything?

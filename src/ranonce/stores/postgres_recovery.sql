@@ -3,7 +3,7 @@
 
 -- name: beside
 -- The schemas whose names are like this.
-SELECT nspname FROM pg_catalog.pg_namespace WHERE nspname ~ $1;
+SELECT nspname FROM pg_catalog.pg_namespace WHERE nspname::text OPERATOR(pg_catalog.~) $1;
 
 -- name: patience
 -- The transaction that holds everybody up is idle while the new ledger is built.

@@ -24,8 +24,17 @@ SCRATCH = "ranonce_scratch_"
 #: The files that make a ledger, in this order; all but the first may be run again.
 TABLES = "postgres_schema.sql"
 FUNCTIONS = ("postgres_functions.sql", "postgres_upkeep_functions.sql", "postgres_triggers.sql")
-#: A function in a file of ours: its name, and its body.
-FUNCTION = re.compile(r"FUNCTION \{schema\}\.(\w+)\(.*?AS \$\$(.*?)\$\$", re.DOTALL)
+#: A function in a file of ours: its name, whether it has a search_path of its own, and its body.
+FUNCTION = re.compile(r"FUNCTION \{schema\}\.(\w+)\((?:(?!AS \$\$).)*?(SET search_path.*?)?AS \$\$(.*?)\$\$", re.DOTALL)
+#: The same of one that stands on a server.
+STANDING = """
+SELECT p.proname, coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false), p.prosrc
+FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1"""
+#: And the triggers there that are switched on.
+TRIGGERS_ON = """
+SELECT t.tgname FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND t.tgenabled IN ('O', 'A')"""
 TRIGGER = re.compile(r"^CREATE OR REPLACE TRIGGER (\w+)", re.MULTILINE)
 #: Which ledger is it, asked without a function of its own.
 IDENTITY = "SELECT id, format FROM {schema}.ledger WHERE one = 1"
@@ -56,7 +65,7 @@ class PostgresSite:
 
     def risk(self) -> Risk | None:
         for setting, why in DURABLE.items():
-            if self._connection.ask("SELECT current_setting($1)", setting)[0][0] == "off":
+            if self._connection.ask("SELECT pg_catalog.current_setting($1)", setting)[0][0] == "off":
                 return Risk(f"a server with {setting} = off", why)
         return None
 
@@ -113,7 +122,7 @@ class PostgresSite:
 
     def refuse_too_old(self) -> None:
         """Raise ConfigError for a server that is older than what this is written for."""
-        version = int(self._connection.ask("SELECT current_setting('server_version_num')")[0][0] or 0)
+        version = int(self._connection.ask("SELECT pg_catalog.current_setting('server_version_num')")[0][0] or 0)
         if version < OLDEST:
             raise ConfigError(
                 f"{self._connection.shown} is PostgreSQL {version // 10000}, and a ledger needs"
@@ -153,18 +162,9 @@ class PostgresSite:
 
     def functions_are_ours(self) -> bool:
         """Say whether functions and triggers are those of this version."""
-        found = self._connection.ask(
-            "SELECT p.proname, p.prosrc FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n"
-            " ON n.oid = p.pronamespace WHERE n.nspname = $1 UNION ALL"
-            " SELECT t.tgname, '' FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid"
-            " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
-            " WHERE n.nspname = $1 AND t.tgenabled IN ('O', 'A')",
-            self.schema,
-        )
-        wanted = {
-            (name, in_schema(body, self.schema)) for file in FUNCTIONS for name, body in FUNCTION.findall(text(file))
-        }
-        triggers = {(name, "") for name in TRIGGER.findall(text(FUNCTIONS[-1]))}
+        found = self._connection.ask(STANDING, self.schema) + self._connection.ask(TRIGGERS_ON, self.schema)
+        wanted = {function for file in FUNCTIONS for function in functions(file, self.schema)}
+        triggers = {(name,) for name in TRIGGER.findall(text(FUNCTIONS[-1]))}
         return wanted | triggers <= set(found)
 
     def recovery(self) -> PostgresRecovery:
@@ -185,6 +185,12 @@ class PostgresSite:
     def script(self, name: str) -> str:
         """Return one of the files that make a ledger, for this schema."""
         return in_schema(text(name), self.schema)
+
+
+def functions(file: str, schema: str) -> list[tuple[str, str, str]]:
+    """Return the functions in a file of ours as the server tells them by `STANDING`."""
+    found = FUNCTION.findall(text(file))
+    return [(name, "t" if path else "f", in_schema(body, schema)) for name, path, body in found]
 
 
 def text(name: str) -> str:

@@ -1,6 +1,7 @@
 -- What keeps events from being changed, removed or replaced, whoever asks. Pruning is the one door.
 
-CREATE OR REPLACE FUNCTION {schema}.events_are_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {schema}.events_are_append_only() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
     IF TG_OP = 'DELETE' AND TG_LEVEL = 'ROW' THEN
         IF EXISTS (SELECT 1 FROM {schema}.pruning WHERE job = OLD.job) THEN

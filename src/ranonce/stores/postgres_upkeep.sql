@@ -33,7 +33,8 @@ SELECT {schema}.end_pruning($1, $2, $3, $4);
 
 -- name: touching
 -- The spans of pruned windows that overlap or touch one.
-SELECT json_build_array(job, since, until, runs, failed, {schema}.seconds(pruned_at)) FROM {schema}.tombstones
+SELECT pg_catalog.json_build_array(job, since, until, runs, failed, {schema}.seconds(pruned_at))
+FROM {schema}.tombstones
 WHERE job = $1 AND until >= $2 AND since <= $3 ORDER BY since;
 
 -- name: put_tombstones
@@ -58,7 +59,8 @@ SELECT {schema}.set_gate($1);
 
 -- name: epochs
 -- All losses that were accepted, oldest first.
-SELECT json_build_array(epoch, {schema}.seconds(began_at), reason, accepted_by) FROM {schema}.epochs ORDER BY epoch;
+SELECT pg_catalog.json_build_array(epoch, {schema}.seconds(began_at), reason, accepted_by)
+FROM {schema}.epochs ORDER BY epoch;
 
 -- name: open_epoch
 -- A loss was accepted: no epoch that anybody remembers comes twice.

@@ -8,7 +8,8 @@
 -- Begin to write to these jobs: whoever decides about one of them meanwhile waits, and then decides anew. Rows are to be
 -- found by their keys: a planner that has not counted the rows of an import yet would go through all of them.
 CREATE OR REPLACE FUNCTION {schema}.begin_upkeep(p_ledger text, p_wait integer, p_jobs jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
     PERFORM {schema}.begin_writing(p_ledger, p_wait);
     PERFORM set_config(setting, 'off', true)
@@ -19,7 +20,8 @@ END $$;
 
 -- The next of all runs in the order of the key, by index for the same reason.
 CREATE OR REPLACE FUNCTION {schema}.next_runs(p_job text, p_start bigint, p_window text, p_input text, p_count integer)
-RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
     SELECT {schema}.run_values(r) FROM {schema}.runs AS r
     WHERE (job, window_start, "window", input) > (p_job, p_start, p_window, p_input)
     ORDER BY job, window_start, "window", input LIMIT p_count
@@ -27,7 +29,8 @@ $$;
 
 -- The next of all facts in the order of their numbers: each fact, its number, and its output.
 CREATE OR REPLACE FUNCTION {schema}.next_events(p_seq bigint, p_count integer)
-RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
     SELECT json_build_array({schema}.event_values(e), seq, encode(output, 'base64')) FROM {schema}.events AS e
     WHERE seq > p_seq ORDER BY seq LIMIT p_count
 $$;
@@ -35,7 +38,8 @@ $$;
 -- The same, window after window; the output if it is asked for.
 CREATE OR REPLACE FUNCTION {schema}.next_events_by_window(
     p_job text, p_start bigint, p_seq bigint, p_output boolean, p_count integer
-) RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+) RETURNS SETOF json LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
     SELECT json_build_array({schema}.event_values(e), seq, CASE WHEN p_output THEN encode(output, 'base64') END)
     FROM {schema}.events AS e
     WHERE (job, window_start, seq) > (p_job, p_start, p_seq) ORDER BY job, window_start, seq LIMIT p_count
@@ -43,20 +47,23 @@ $$;
 
 -- Whoever has read these jobs decides anew.
 CREATE OR REPLACE FUNCTION {schema}.jobs_changed(p_jobs jsonb) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
     UPDATE {schema}.jobs SET version = version + 1 WHERE job = ANY (ARRAY(SELECT jsonb_array_elements_text(p_jobs)))
 $$;
 
 -- Note that events up to a number may have been pruned.
 CREATE OR REPLACE FUNCTION {schema}.forget_until(p_seq bigint) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
     UPDATE {schema}.ledger SET pruned_seq = p_seq WHERE one = 1 AND pruned_seq < p_seq
 $$;
 
 -- The runs at these places ([start, window, input]) are pruned, and their stories with them, through the one door, which
 -- `end_pruning` shuts. Returns how many events went, and the last of their numbers.
 CREATE OR REPLACE FUNCTION {schema}.drop_runs(p_job text, p_places jsonb) RETURNS json
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     here record;
 BEGIN
@@ -77,7 +84,8 @@ END $$;
 -- the newest one, by which a ledger that went back in time is known. Returns as `drop_runs` does; the door is shut.
 CREATE OR REPLACE FUNCTION {schema}.end_pruning(
     p_job text, p_since bigint, p_until bigint, p_before double precision
-) RETURNS json LANGUAGE plpgsql AS $$
+) RETURNS json LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     here record;
 BEGIN
@@ -94,7 +102,8 @@ END $$;
 
 -- Put tombstones where others stood that they stand for, too: [job, since], and the tombstones as they are listed.
 CREATE OR REPLACE FUNCTION {schema}.put_tombstones(p_replaced jsonb, p_stones jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 BEGIN
     DELETE FROM {schema}.tombstones AS t USING jsonb_array_elements(p_replaced) AS old
     WHERE t.job = old->>0 AND t.since = (old->>1)::bigint;
@@ -108,7 +117,8 @@ END $$;
 -- and facts in their order. Each fact comes with the number it had and one that it must come after: it keeps its number
 -- where nobody has it here. Where numbers are kept, others wait to append theirs, so that none is given twice.
 CREATE OR REPLACE FUNCTION {schema}.take_in_windows(p_dropped jsonb, p_runs jsonb, p_events jsonb, p_keep boolean)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     told jsonb;
     wanted bigint;
@@ -165,7 +175,8 @@ END $$;
 
 -- Write what belongs to no window: gates, by name.
 CREATE OR REPLACE FUNCTION {schema}.put_gates(p_gates jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     gate jsonb;
 BEGIN
@@ -176,7 +187,8 @@ END $$;
 
 -- Write a gate as a person wants it, whatever it was.
 CREATE OR REPLACE FUNCTION {schema}.set_gate(p_gate jsonb) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
     INSERT INTO {schema}.gates (name, until, reason, job, closed_at)
     SELECT p_gate->>0, {schema}.instant((p_gate->>1)::double precision), p_gate->>2, p_gate->>3,
            {schema}.instant((p_gate->>4)::double precision)
@@ -186,7 +198,8 @@ $$;
 
 -- A loss was accepted: open an epoch that nobody remembers. Returns its number and its beginning.
 CREATE OR REPLACE FUNCTION {schema}.open_epoch(p_after integer, p_reason text, p_by text) RETURNS json
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     number integer;
     began timestamptz := {schema}.instant({schema}.seconds(clock_timestamp()));
