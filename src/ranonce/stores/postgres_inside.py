@@ -139,8 +139,8 @@ class _Callers:
         self._driver = _driver_of(connection)
 
     def ask(self, statement: str, *values: object) -> list[Row]:
-        """Return the rows of a statement that only reads, as the transaction sees them, in full precision."""
-        return self._apart(f"{_SAVEPOINT}; SET LOCAL extra_float_digits = 1", statement, values, _TAKE_BACK)
+        """Return the rows of a statement that only reads, as the transaction sees them."""
+        return self._apart(_SAVEPOINT, statement, values, _TAKE_BACK)
 
     def tell(self, statement: str, *values: object) -> list[Row]:
         """Carry out a statement that writes."""
