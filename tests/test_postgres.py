@@ -273,6 +273,20 @@ def test_another_ledger_that_took_the_schemas_place_is_never_written(url, store)
         assert connection.execute("SELECT status FROM runs").fetchall() == [("running",)]
 
 
+@pytest.mark.parametrize("record_skip", [True, False])
+def test_what_another_ledger_that_took_the_schemas_place_has_done_is_not_done_here(url, store, record_skip):
+    ledger = ledger_over(store)
+    ledger.finish(claim(ledger), verdict())  # as the other one would tell it, behind the same pooler
+    with admin(url) as connection:
+        connection.execute("UPDATE ledger SET id = %s", ("f" * 32,))
+        for _ in range(2):
+            with pytest.raises(NotThisLedger, match="holds another ledger now"):
+                ledger.claim(ask(record_skip=record_skip))
+        connection.execute("DELETE FROM ledger")
+        with pytest.raises(NotThisLedger, match="has lost its identity"):
+            ledger.claim(ask(record_skip=record_skip))
+
+
 def test_staging_and_production_are_apart_in_one_database(postgres, url):
     other = postgres.url(f"t{os.urandom(6).hex()}")
     site_of(other, wait_seconds=20).create("f" * 32)

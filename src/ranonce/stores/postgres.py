@@ -68,7 +68,7 @@ class PostgresStore:
     def _recognise(self) -> Identity:
         rows = self._all("identity")
         if not rows:
-            raise NotThisLedger(f"{self._connection.shown} has lost its identity.", LOST)
+            raise self._anonymous()
         ledger, created_at, epoch, volatile, version = rows[0]
         if int(version or 0) != FORMAT:
             raise NotThisLedger(
@@ -78,6 +78,17 @@ class PostgresStore:
                 else "Use the version that wrote it.",
             )
         return Identity(str(ledger), float(created_at or 0), int(epoch or 1), volatile)
+
+    def _anonymous(self) -> NotThisLedger:
+        return NotThisLedger(f"{self._connection.shown} has lost its identity.", LOST)
+
+    def _refuse_another(self, ledger: str | None) -> None:
+        """Raise NotThisLedger where another ledger answers than the one that was opened: a connection that is made
+        anew, or a pooler, may lead elsewhere."""
+        if ledger is None:
+            raise self._anonymous()
+        if ledger != self._identity.ledger:
+            raise NotThisLedger(f"{self._connection.shown} holds another ledger now: {ledger}.", LOST)
 
     # --- the port ---
 
@@ -92,7 +103,8 @@ class PostgresStore:
         known = self._schedules.get(key.job, ())
         place = (key.job, window_start, key.window, key.input)
         told = loads(self._all("read_run", *place, len(known))[0][0])
-        version, run, leases, gates, schedules, pruned, witness, now = told
+        version, run, leases, gates, schedules, pruned, witness, now, ledger = told
+        self._refuse_another(ledger)
         self._witness = (key, window_start, bool(witness[0]), witness[1] or 0)
         if schedules is not None:
             known = self._schedules[key.job] = tuple(map(schedule_of, schedules))
@@ -117,7 +129,7 @@ class PostgresStore:
         )
 
     def done(self, key: RunKey, window_start: int) -> Done | None:
-        rows = self._all("done", key.job, window_start, key.window, key.input)
+        rows = self._all("done", key.job, window_start, key.window, key.input, self._identity.ledger)
         if not rows:
             return None
         attempt, owner, fingerprint = rows[0]

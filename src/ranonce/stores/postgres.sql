@@ -22,9 +22,10 @@ SELECT {schema}.commit_decision($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $1
 SELECT {schema}.record_schedule($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: done
--- Is this run done, and by whom? The whole question of a duplicate trigger.
+-- Is this run done in this ledger, and by whom? The whole question of a duplicate trigger.
 SELECT attempt, owner, fingerprint FROM {schema}.runs
-WHERE job = $1 AND window_start = $2 AND "window" = $3 AND input = $4 AND status = 'done';
+WHERE job = $1 AND window_start = $2 AND "window" = $3 AND input = $4 AND status = 'done'
+  AND EXISTS (SELECT 1 FROM {schema}.ledger WHERE one = 1 AND id = $5);
 
 -- name: witnessed
 -- Did an attempt of this run ever start (or: was its generation done)? Answered by the events, so that a damaged run

@@ -68,9 +68,10 @@ LANGUAGE sql STABLE AS $$
           AND r."window" = l."window" AND r.input = l.input AND r.status = 'running')
 $$;
 
--- All that a decision about one run depends on, of one moment; the clock is read last. The versions of the schedule
--- only come if there are not as many as the program knows: they are never rewritten. The events are asked as well
--- whether the run ever began, and which generation of it was done last: its row says the same, unless it is damaged.
+-- All that a decision about one run depends on, of one moment, and which ledger says so; the clock is read last. The
+-- versions of the schedule only come if there are not as many as the program knows: they are never rewritten. The events
+-- are asked as well whether the run ever began, and which generation of it was done last: its row says the same, unless
+-- it is damaged.
 CREATE OR REPLACE FUNCTION {schema}.read_run(
     p_job text, p_start bigint, p_window text, p_input text, p_known integer
 ) RETURNS json LANGUAGE plpgsql STABLE
@@ -91,7 +92,8 @@ BEGIN
         (SELECT json_build_array(bool_or(event = 'start'), max(generation) FILTER (WHERE event = 'done'))
          FROM {schema}.events
          WHERE job = p_job AND window_start = p_start AND "window" = p_window AND input = p_input),
-        {schema}.seconds(clock_timestamp()))
+        {schema}.seconds(clock_timestamp()),
+        (SELECT id FROM {schema}.ledger AS l WHERE l.one = 1))
     FROM (SELECT 1) AS one
     LEFT JOIN {schema}.jobs AS known ON known.job = p_job
     LEFT JOIN {schema}.runs AS r
