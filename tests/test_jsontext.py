@@ -102,3 +102,8 @@ def test_it_is_the_same_where_there_is_no_half_in_c() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == '{"a": [1, "\\u00e9"]} {"a":[1,2.5]} [True] (7, 3)\n'
+
+
+def test_lists_nested_deeper_than_anybody_writes_are_no_json():
+    with pytest.raises(ValueError, match="lists in lists"):
+        json.loads("[" * 100_000)

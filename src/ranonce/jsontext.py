@@ -74,4 +74,6 @@ def first_value(text: str, at: int) -> tuple[Any, int]:
     except (StopIteration, SystemError):
         # Some versions can raise their own error only where `json` is loaded, and say that they have none to raise.
         raise ValueError(f"no JSON value begins at character {at}: {text[at : at + 20]!r}") from None
+    except RecursionError:
+        raise ValueError("there are lists in lists in lists, more than anybody writes") from None
     return value, end

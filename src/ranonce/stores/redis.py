@@ -11,7 +11,7 @@ from __future__ import annotations
 from ranonce.errors import NotThisLedger
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import DONE, Done, Event, Snapshot
-from ranonce.stores.base import Clock, Identity, Job, ended
+from ranonce.stores.base import Clock, Identity, Job, LostReply, ended
 from ranonce.stores.redis_connection import Connection
 from ranonce.stores.redis_keys import (
     DOMAIN,
@@ -19,6 +19,7 @@ from ranonce.stores.redis_keys import (
     event_of,
     instant,
     job_rest,
+    number_of,
     place_of,
     run_of,
     schedule_of,
@@ -84,7 +85,7 @@ class RedisStore(AskedStore):
                 rivals.append(held)
         now = _instant(*clock)
         return Snapshot(
-            version=-1 if version is None else int(version),
+            version=-1 if version is None else number_of(version),
             run=None if run is None else run_of(job, place.encode("utf-8", "surrogatepass"), run),
             lease=own,
             rivals=tuple(rivals),
@@ -173,7 +174,11 @@ class RedisStore(AskedStore):
         arguments = plan.arguments(self._identity.ledger)
         answer = self.rows.checked(self._connection.tell_script(named("write"), plan.keys, *arguments))
         self._may_write = True
-        return None if answer[0] == b"raced" else (int(answer[1]), answer[2])
+        if answer[0] == b"raced":
+            return None
+        if len(answer[2]) != plan.events:
+            raise LostReply(f"the answer of {self._connection.shown} is not about what was asked.", "Try again later.")
+        return int(answer[1]), answer[2]
 
     def promise(self) -> list[tuple[str, str]]:
         """Return what this server promises, and where it does not: a level (ok, note, problem) and a sentence each."""

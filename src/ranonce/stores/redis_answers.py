@@ -33,6 +33,10 @@ FULL = "max number of clients"
 DENIED = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "DENIED"})
 CLUSTER = frozenset({"MOVED", "ASK", "CROSSSLOT"})
 DAMAGED = "WRONGTYPE"
+#: What a script, or a command in it, says of a value that is no number.
+OF_A_SCRIPT = ("attempt to ", "bad argument", "hash value is not", "not a valid float", "not an integer")
+#: What is said of a command that a server does not have, by itself and in a script.
+ABSENT = ("unknown command", "command called from", "invalid command passed")
 KNOWN = frozenset({*PASSING, *DENIED, *CLUSTER, DAMAGED})
 
 
@@ -100,6 +104,8 @@ def translated(answer: Answer, shown: str) -> RanonceError:
         )
     if code == DAMAGED:
         return NotThisLedger(f"the ledger at {shown} is damaged: {words}.", LOST)
-    if "DB index" in words or "unknown command" in words.lower():
+    if "DB index" in words or any(sign in words.lower() for sign in ABSENT):
         return ConfigError(f"{shown} cannot hold a ledger: {words}.", "Nothing was run; name another.")
+    if any(sign in words for sign in OF_A_SCRIPT):
+        return NotThisLedger(f"the ledger at {shown} is damaged: {words}.", LOST)
     return StoreUnavailable(f"{shown} cannot be used: {words}.", "Nothing was started.")

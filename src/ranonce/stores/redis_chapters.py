@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ranonce.errors import StoreUnavailable
 from ranonce.record import Record
-from ranonce.stores.redis_keys import event_of, run_of
+from ranonce.stores.redis_keys import event_of, number_of, run_of
 from ranonce.stores.redis_rows import named
 from ranonce.stores.values import damaged
 
@@ -77,9 +77,9 @@ def _chapter(job: str, answer: list[Any]) -> Chapter:
     for number, (seq, value) in enumerate(zip([*work, *besides], told, strict=True)):
         if value is None:
             raise damaged(seq)
-        events.append(event_of(int(seq), value, outputs[number] if outputs else None))
+        events.append(event_of(number_of(seq), value, outputs[number] if outputs else None))
     events.sort(key=lambda event: (event.window_start, event.seq or 0))
-    return Chapter(job, runs, events, set(map(int, work)), notable, waiting)
+    return Chapter(job, runs, events, set(map(number_of, work)), notable, waiting)
 
 
 class Pass:

@@ -15,6 +15,7 @@ from ranonce.errors import StoreUnavailable
 from ranonce.record import Record
 from ranonce.stores.base import LostReply
 from ranonce.stores.redis_answers import Answer, Broken, Foreign, Untrusted, no_server, passes, translated
+from ranonce.stores.redis_shapes import fits
 from ranonce.stores.redis_wire import Wire, target_of
 from ranonce.storeurl import Server, masked, server_of
 
@@ -33,15 +34,21 @@ LEAST_PATIENCE_SECONDS = 0.2
 
 
 class Script(Record):
-    """A script, and the digest by which a server that has seen it knows it."""
+    """A script, the digest by which a server that has seen it knows it, and the words that its answers begin with."""
 
     text: str
     digest: str
+    says: tuple[bytes, ...]
+
+    def check(self, answer: list[Any]) -> None:
+        """Make sure that an answer is one of this script. Raises Foreign."""
+        if answer[0] not in self.says:
+            raise Foreign(f"to a question it said {answer[0]!r}, which answers another one")
 
 
-def script(text: str) -> Script:
+def script(text: str, *says: bytes) -> Script:
     """Return a script."""
-    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest(), says)
 
 
 class _Waiting:
@@ -117,6 +124,11 @@ class Connection:
             (answer,) = self.look(("EVAL", asked.text, len(keys), *keys, *values))
         if isinstance(answer, Answer):
             raise translated(answer, self.shown) from answer
+        try:
+            asked.check(answer)
+        except Foreign as error:
+            self.close()
+            raise no_server(error, self.shown) from error
         return answer
 
     # --- what writes ---
@@ -129,7 +141,10 @@ class Connection:
             wire = self._connected(waiting)
             try:
                 (answer,) = self._exchange(wire, (command,), waiting)
+                if not isinstance(answer, Answer):
+                    told.check(answer)
             except (Broken, Foreign) as error:
+                self.close()
                 raise LostReply(
                     f"the connection to {self.shown} broke before the answer came: {error}.", "Try again later."
                 ) from error
@@ -169,10 +184,14 @@ class Connection:
 
     def _exchange(self, wire: Wire, commands: Sequence[Command], waiting: _Waiting) -> list[Any]:
         try:
-            return wire.exchange(commands, waiting.answer_by)
+            answers = wire.exchange(commands, waiting.answer_by)
+            for command, answer in zip(commands, answers, strict=True):
+                if not isinstance(answer, Answer) and not fits(command, answer):
+                    raise Foreign(f"it answered {command[0]!r} with something else")
         except BaseException:  # interrupted, too: nobody may take a late answer for that to the next question
             self.close()
             raise
+        return answers
 
     def unavailable(self, why: Broken) -> StoreUnavailable:
         """Return the error for a server that gave no answer in time."""

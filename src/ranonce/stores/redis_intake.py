@@ -14,7 +14,7 @@ from ranonce.lifecycle import RUNNING, Held
 from ranonce.merging import ADDED, ADVANCED, merge
 from ranonce.record import Record
 from ranonce.stores.base import TakenIn
-from ranonce.stores.redis_keys import event_of, held_of, place_of, run_of, tombstone_of
+from ranonce.stores.redis_keys import event_of, held_of, number_of, place_of, run_of, tombstone_of
 from ranonce.stores.redis_plan import Plan
 from ranonce.stores.redis_pruning import bury
 from ranonce.stores.redis_upkeep import until_written
@@ -92,7 +92,7 @@ class _Taking:
         if self.intake.pruned_seq:
             self.plan.at_least(self.plan.key("ledger"), "pruned_seq", self.intake.pruned_seq)
         for job, version in zip(jobs, versions, strict=True):
-            self.plan.unless_version(job, None if version is None else int(version))
+            self.plan.unless_version(job, None if version is None else number_of(version))
             if job in self._changed:
                 self.plan.move(self.plan.key("versions"), job)
         if self._changed:
@@ -157,7 +157,7 @@ class _Taking:
             seqs = [[*answers[at + 2], *answers[at + 3]] for at in range(0, len(answers), QUESTIONS)]
             events = self._events([seq for those in seqs for seq in those])
             for number, (key, start) in enumerate(part):
-                told = [events[seq] for seq in sorted(seqs[number], key=int) if seq in events]
+                told = [events[seq] for seq in sorted(seqs[number], key=number_of) if seq in events]
                 story = [event for event in told if event.key == key]
                 found[key, start] = _here_of(key, start, story, answers[number * QUESTIONS :])
         return found
@@ -172,7 +172,9 @@ class _Taking:
 
     def _events(self, seqs: Sequence[bytes]) -> dict[bytes, Event]:
         values = self.store.rows.values(self.store.keys("events"), seqs)
-        return {seq: event_of(int(seq), value) for seq, value in zip(seqs, values, strict=True) if value is not None}
+        return {
+            seq: event_of(number_of(seq), value) for seq, value in zip(seqs, values, strict=True) if value is not None
+        }
 
 
 def _here_of(key: RunKey, start: int, story: list[Event], answers: list[Any]) -> _Here:

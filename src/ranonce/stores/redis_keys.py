@@ -76,16 +76,35 @@ def place_of(key: RunKey, window_start: int) -> str:
 
 def start_of(place: bytes) -> int:
     """Return where the window of a place starts."""
-    return int(place.partition(b"\0")[0])
+    return number_of(place.partition(b"\0")[0])
 
 
 def key_of(job: str, place: bytes) -> RunKey:
     """Return the key of the run at a place."""
-    _, _, rest = place.decode("utf-8", "surrogatepass").partition("\0")
+    _, _, rest = text_of(place).partition("\0")
     window, zero, digest = rest.rpartition("\0")
     if not zero:
         raise damaged(place)
     return RunKey(job, window, digest)
+
+
+def number_of(told: bytes) -> int:
+    """Return the whole number that a field, or a member of an index, is: written as we write it."""
+    try:
+        number = int(told[:17])
+    except ValueError as error:
+        raise damaged(told) from error
+    if b"%d" % number != told:
+        raise damaged(told)
+    return number
+
+
+def text_of(told: bytes) -> str:
+    """Return the text that is kept so."""
+    try:
+        return told.decode("utf-8", "surrogatepass")
+    except ValueError as error:
+        raise damaged(told) from error
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -110,6 +129,13 @@ def read(value: bytes | None) -> list[Any]:
     except ValueError as error:
         raise damaged(value) from error
     if not isinstance(told, list):
+        raise damaged(value)
+    return told
+
+
+def _at_least(count: int, value: bytes) -> list[Any]:
+    told = read(value)
+    if len(told) < count:
         raise damaged(value)
     return told
 
@@ -179,9 +205,11 @@ def held_of(job: str, place: bytes, value: bytes) -> Held:
     """Return the claim on the run at a place."""
     try:
         expires, attempt, owner, domain, *rest = read(value)
-        return Held(key_of(job, place), start_of(place), Lease(owner, attempt, domain, int(expires) / 1_000_000, *rest))
-    except (TypeError, ValueError) as error:
+        ends = int(expires) / 1_000_000
+    except (TypeError, ValueError, OverflowError) as error:
         raise damaged(value) from error
+    key = key_of(job, place)
+    return values.held_of(job, [key.window, key.input, start_of(place), owner, attempt, domain, ends, *rest])
 
 
 def event_rest(event: Event) -> str:
@@ -201,7 +229,7 @@ def gate_rest(gate: Gate) -> str:
 
 def gate_of(value: bytes) -> Gate:
     """Return the gate of a value."""
-    until, closed_at, *named = read(value)
+    until, closed_at, *named = _at_least(2, value)
     return values.gate_of([*named[:1], until, *named[1:], closed_at])
 
 
@@ -213,7 +241,7 @@ def schedule_rest(version: ScheduleVersion) -> str:
 
 def schedule_of(value: bytes) -> ScheduleVersion:
     """Return the version of a schedule."""
-    recorded_at, *rule = read(value)
+    recorded_at, *rule = _at_least(1, value)
     return values.schedule_of([*rule, recorded_at])
 
 
@@ -224,7 +252,7 @@ def job_rest(job: Job) -> str:
 
 def job_of(name: str, version: bytes, value: bytes | None) -> Job:
     """Return the job of a name."""
-    return values.job_of([name, int(version), *read(value)])
+    return values.job_of([name, number_of(version), *read(value)])
 
 
 def tombstone_value(stone: Tombstone) -> str:

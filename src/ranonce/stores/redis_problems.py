@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ranonce.errors import NotThisLedger
 from ranonce.stores.redis_chapters import Wanted, chapters
-from ranonce.stores.redis_keys import KINDS, PAGE, key_of, place_of, plain
+from ranonce.stores.redis_keys import KINDS, PAGE, key_of, number_of, place_of, plain
 from ranonce.stores.redis_plan import WAITING, WORK
 from ranonce.stores.redis_rows import named
 
@@ -43,7 +43,7 @@ def _types(store: RedisStore) -> Iterator[str]:
         found = store.connection.ask(*(("TYPE", name) for name in part))
         for name, kind in zip(part, found, strict=True):
             if kind not in (b"none", TYPES[store.keys.kind(name)]):
-                yield f"{name!r} is a {kind.decode()}"
+                yield f"{name!r} is a {kind.decode('utf-8', 'replace')}"
 
 
 def _counts(store: RedisStore) -> list[str]:
@@ -83,7 +83,7 @@ def _deep(store: RedisStore) -> Iterator[str]:
                 pages.add((event.seq or 0) // PAGE)
                 if event.key.job != chapter.job or (event.event in WORK) != (event.seq in chapter.work):
                     yield f"event {event.seq} ({event.event} of {event.key}) stands in an index where it should not"
-    there = {int(page) for page in store.connection.ask(("ZRANGE", store.keys("pages"), 0, -1))[0]}
+    there = {number_of(page) for page in store.connection.ask(("ZRANGE", store.keys("pages"), 0, -1))[0]}
     for page in sorted(pages - there):
         if store.rows.page(page):  # else it was pruned meanwhile
             yield f"events {page * PAGE} to {page * PAGE + PAGE - 1} are in no page of numbers"

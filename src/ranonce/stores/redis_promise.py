@@ -12,7 +12,7 @@ from ranonce.errors import ConfigError, NotThisLedger
 from ranonce.record import Record
 from ranonce.stores.base import Identity, Risk
 from ranonce.stores.redis_answers import Answer, passes, translated
-from ranonce.stores.redis_keys import FORMAT
+from ranonce.stores.redis_keys import FORMAT, number_of, text_of
 from ranonce.stores.values import LOST, damaged
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ def identity_of(fields: Any, connection: Connection) -> Identity | None:
         if known is None:
             raise NotThisLedger(f"the ledger at {connection.shown} has lost its identity.", LOST)
         raise NotThisLedger(
-            f"the ledger at {connection.shown} has format {known.decode()}; this ranonce knows format {FORMAT}.",
+            f"the ledger at {connection.shown} has format {text_of(known)}; this ranonce knows format {FORMAT}.",
             "Use the version that wrote it.",
         )
     try:
@@ -67,7 +67,7 @@ def identity_of(fields: Any, connection: Connection) -> Identity | None:
         return Identity(
             told[b"id"].decode(),
             float(told[b"created_at"]),
-            int(told[b"epoch"]),
+            number_of(told[b"epoch"]),
             None if volatile is None else volatile.decode("utf-8", "surrogatepass"),
         )
     except (KeyError, ValueError) as error:
@@ -90,7 +90,7 @@ def look(connection: Connection) -> Seen:
         if isinstance(answer, Answer) and (passes(answer) or answer.code not in ("NOPERM", "ERR")):
             raise translated(answer, connection.shown) from answer
     told: dict[bytes, bytes] = {} if isinstance(config, Answer) else dict(zip(config[::2], config[1::2], strict=True))
-    settings = {name.decode(): value.decode() for name, value in told.items()}
+    settings = {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in told.items()}
     return Seen(
         None if isinstance(info, Answer) else _told(info),
         settings.get("appendonly"),

@@ -13,12 +13,15 @@ from ranonce.stores.redis_keys import (
     gate_of,
     held_of,
     job_of,
+    number_of,
     run_of,
     schedule_of,
     start_of,
+    text_of,
     tombstone_of,
 )
 from ranonce.stores.redis_rows import named
+from ranonce.stores.values import MOST, damaged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ class AskedStore:
         found = pairs(self._connection.ask(("HGETALL", self.keys("jobs")))[0])
         names = sorted(name for name, _ in found)
         versions = dict(zip(names, self.rows.values(self.keys("versions"), names), strict=True))
-        return [job_of(name.decode(), versions[name] or b"0", value) for name, value in sorted(found)]
+        return [job_of(text_of(name), versions[name] or b"0", value) for name, value in sorted(found)]
 
     def schedules(self, job: str) -> tuple[ScheduleVersion, ...]:
         return tuple(map(schedule_of, self._connection.ask(("LRANGE", self.keys("schedules", job), 0, -1))[0]))
@@ -119,7 +122,7 @@ class AskedStore:
         return found
 
     def newest_events(self, limit: int) -> list[Event]:
-        last = int(self._connection.ask(("HGET", self.keys("ledger"), "seq"))[0] or 0)
+        last = number_of(self._connection.ask(("HGET", self.keys("ledger"), "seq"))[0] or b"0")
         if 0 < limit <= min(last, PAGE):
             found = self.rows.events(b"%d" % seq for seq in range(last - limit + 1, last + 1))
             if len(found) == limit:  # as nearly always: none of them was pruned
@@ -133,14 +136,16 @@ class AskedStore:
 
     def _pages_backwards(self) -> Iterator[list[Event]]:
         """Go back through the events in pieces, newest first."""
-        until = "+inf"
+        until, last = "+inf", MOST
         while True:
             words = ("ZREVRANGEBYSCORE", self.keys("pages"), until, "-inf", "LIMIT", 0, 1)
             (page,) = self._connection.ask(words)[0] or (None,)
             if page is None:
                 return
-            yield self.rows.page(int(page))[::-1]
-            until = f"({page.decode()}"
+            if (number := number_of(page)) >= last:
+                raise damaged(page)  # it stands where another belongs
+            yield self.rows.page(number)[::-1]
+            until, last = f"({number}", number
 
     def event(self, seq: int) -> Event | None:
         value = self._connection.ask(("HGET", self.keys("events"), seq))[0]
@@ -185,10 +190,21 @@ def gates_in(found: list[bytes]) -> tuple[Gate, ...]:
 def _outline(answer: list[Any]) -> Outline:
     """Return what the script `outline` found in some windows."""
     _, _, starts, began, ended_at, notable = answer
-    begins, ends = json.loads(f"[{began.decode()}]"), json.loads(f"[{ended_at.decode()}]")
+    begins, ends = _instants(began), _instants(ended_at)
     in_turn = all(map(operator.le, begins, ends)) and all(map(operator.le, ends, begins[1:]))
     latest = max(*begins, *ends)
     return Outline(_starts(starts.decode()), [start_of(place) for place in notable], in_turn, latest, min(begins))
+
+
+def _instants(text: bytes) -> list[float]:
+    """Return the instants that a text lists."""
+    try:
+        told: list[float] = json.loads(b"[%b]" % text)
+    except ValueError as error:
+        raise damaged(text[:80]) from error
+    if not set(map(type, told)) <= {int, float} or not all(-MOST <= each <= MOST for each in told):
+        raise damaged(text[:80])
+    return told
 
 
 def _starts(text: str) -> Sequence[int]:
@@ -224,7 +240,7 @@ def _glance(job: str, scope: Scope, answer: list[Any]) -> Glance:
     _, *outline, notable, of_notable, seqs, events, leases, waiting, of_waiting, before, within, later, of_later = (
         answer
     )
-    told = [event_of(int(seq), value) for seq, value in zip(seqs, events, strict=True)]
+    told = [event_of(number_of(seq), value) for seq, value in zip(seqs, events, strict=True)]
     return Glance(
         joined([_outline([b"", b"", *outline, notable])] if outline[0] else []),
         _runs(job, notable, of_notable),

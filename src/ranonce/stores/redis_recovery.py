@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
 
-SCRIPTS = {name: script(text) for name, text in load("redis_recovery.lua").items()}
+SCRIPTS = {name: script(text, b"moved") for name, text in load("redis_recovery.lua").items()}
 #: So much of the name space's name is in those beside it, which may have 63 letters, too.
 LONGEST_STEM = 40
 #: Keys that are removed at once.
@@ -82,7 +82,7 @@ class RedisRecovery:
 
     def _rename(self, one: str, other: str) -> int:
         answer = self._connection.tell_script(SCRIPTS["rename"], [], Keys(one).prefix, Keys(other).prefix)
-        return int(answer)
+        return int(answer[1])
 
     # --- what is there ---
 

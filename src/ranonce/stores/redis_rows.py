@@ -8,7 +8,7 @@ from itertools import chain
 from ranonce.errors import NotThisLedger
 from ranonce.stores.redis_answers import Answer, translated
 from ranonce.stores.redis_connection import script
-from ranonce.stores.redis_keys import PAGE, event_of, run_of
+from ranonce.stores.redis_keys import PAGE, event_of, number_of, run_of
 from ranonce.stores.statements import load
 from ranonce.stores.values import LOST, damaged
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 #: The scripts that every run needs; all others stand in a file that is read when one of them is asked for.
 RUN_SCRIPTS = ("write", "read")
+#: The words that the answers of a script begin with, where they are others than its name and what any may say.
+SAYS = {
+    "write": (b"written", b"raced", b"other", b"seq", b"denied"),
+    "read": (b"read", b"other"),
+    "chapter": (b"chapter", b"changed", b"other"),
+    "glance": (b"glance", b"many", b"other", b"lost"),
+}
 
 
 @cache
@@ -30,9 +37,11 @@ def named(name: str) -> Script:
     """Return a script by its name, with what stands before it."""
     texts = load("redis.lua")
     if name in RUN_SCRIPTS:
-        return script(f"{texts['common']}\n{texts[name]}")
+        return script(f"{texts['common']}\n{texts[name]}", *SAYS[name])
     others = load("redis_windows.lua")
-    return script(f"{texts['common']}\n{others['windows']}\n{others[name]}")
+    return script(
+        f"{texts['common']}\n{others['windows']}\n{others[name]}", *SAYS.get(name, (b"other", b"lost", name.encode()))
+    )
 
 
 #: How many members of a set, or values of a hash, the server is asked for at once.
@@ -96,7 +105,7 @@ class Rows:
 
     def events(self, seqs: Iterable[bytes]) -> list[Event]:
         """Return the events of these numbers, in order of the numbers, without those that were pruned meanwhile."""
-        numbers = sorted(map(int, seqs))
+        numbers = sorted(map(number_of, seqs))
         found = self.values(self.keys("events"), numbers)
         return [event_of(seq, value) for seq, value in zip(numbers, found, strict=True) if value is not None]
 
@@ -122,7 +131,7 @@ class Rows:
         """Return the answer of a script, unless it says that this is not the ledger, or is damaged."""
         said = answer[0]
         if said == b"other":
-            found = answer[1].decode()
+            found = answer[1].decode("utf-8", "replace")
             raise NotThisLedger(
                 f"{self.connection.shown} holds the ledger {found} now, not {self.ledger}."
                 if found
@@ -130,12 +139,14 @@ class Rows:
                 LOST,
             )
         if said == b"seq":
-            last = answer[1].decode()
+            last = answer[1].decode("utf-8", "replace")
             raise NotThisLedger(
                 f"the ledger at {self.connection.shown} is damaged: there are events after {last}, its last.", LOST
             )
         if said == b"denied":
-            raise translated(Answer("NOPERM", f"its user may not {answer[1].decode()}"), self.connection.shown)
+            raise translated(
+                Answer("NOPERM", f"its user may not {answer[1].decode('utf-8', 'replace')}"), self.connection.shown
+            )
         if said == b"lost":
             raise damaged(answer[1])
         return answer

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from ranonce.errors import StoreUnavailable
 from ranonce.stores.base import FIRST, Epoch
 from ranonce.stores.redis_chapters import Pass, through
-from ranonce.stores.redis_keys import following, gate_rest, instant, read
+from ranonce.stores.redis_keys import following, gate_rest, instant, number_of, read, text_of
 from ranonce.stores.redis_plan import Plan
 from ranonce.stores.values import damaged
 
@@ -39,7 +39,7 @@ class RedisUpkeep:
     # --- prune ---
 
     def pruned_seq(self) -> int:
-        return int(self._field("pruned_seq") or 0)
+        return number_of(self._field("pruned_seq") or b"0")
 
     def prune(self, job: str, keep: Retention, *, after: Place = FIRST, limit: int = 500) -> Pruned:
         from ranonce.stores.redis_pruning import prune
@@ -59,14 +59,16 @@ class RedisUpkeep:
         return (run for chapter in chapters for run in chapter.runs)
 
     def all_events(self) -> Iterator[Event]:
-        since = b"-inf"
+        since, last = "-inf", -1
         while True:
             words = ("ZRANGEBYSCORE", self._store.keys("pages"), since, "+inf", "LIMIT", 0, 1)
             (page,) = self._store.connection.ask(words)[0] or (None,)
             if page is None:
                 return
-            yield from self._with_output(self._store.rows.page(int(page)))
-            since = b"(" + page
+            if (number := number_of(page)) <= last:
+                raise damaged(page)  # it stands where another belongs
+            yield from self._with_output(self._store.rows.page(number))
+            since, last = f"({number}", number
 
     def _with_output(self, events: list[Event]) -> list[Event]:
         outputs = self._store.rows.values(self._store.keys("output"), [event.seq or 0 for event in events])
@@ -81,7 +83,7 @@ class RedisUpkeep:
         edition, jobs = self._store.connection.ask(
             ("HGET", self._store.keys("ledger"), "edition"), ("HKEYS", self._store.keys("jobs"))
         )
-        self._edition, self._jobs = (edition or b"0").decode(), sorted(job.decode() for job in jobs)
+        self._edition, self._jobs = text_of(edition or b"0"), sorted(map(text_of, jobs))
         try:
             yield
         finally:
@@ -121,7 +123,7 @@ class RedisUpkeep:
     def open_epoch(self, plan: Plan, reason: str, by: str, *, after: int = 0) -> int:
         """Let a plan open a new epoch, and return its number."""
         ledger = plan.key("ledger")
-        known = int(self._field("epoch") or 1)
+        known = number_of(self._field("epoch") or b"1")
         number = max(known, after) + 1
         plan.unless_field(ledger, "epoch", str(known))
         plan.put(ledger, "epoch", str(number))

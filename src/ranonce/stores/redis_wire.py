@@ -32,6 +32,9 @@ KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 READ_AT_ONCE = 1 << 16
 #: More than any server sends in one line; what does not end a line by then is no such server.
 LONGEST_LINE = 1 << 16
+#: The same of a value, in bytes or items (`proto-max-bulk-len`), and of lists in lists.
+LONGEST_ANSWER = 1 << 29
+MOST_NESTED = 4
 
 
 class Target(Record):
@@ -107,9 +110,12 @@ class Wire:
         try:
             self._sock.settimeout(_left(give_up))
             self._sock.sendall(packed(commands))
-            return [self._answer(give_up) for _ in commands]
+            answers = [self._answer(give_up) for _ in commands]
         except OSError as error:
             raise Broken(said(error)) from error
+        if self._at < len(self._read):  # it would be taken for the answer to the next question
+            raise Broken("it said more than it was asked")
+        return answers
 
     def close(self) -> None:
         """End the connection."""
@@ -122,7 +128,7 @@ class Wire:
 
     # --- answers ---
 
-    def _answer(self, give_up: float) -> Any:
+    def _answer(self, give_up: float, depth: int = 0) -> Any:
         line = self._line(give_up)
         kind, rest = line[:1], line[1:]
         try:
@@ -132,18 +138,18 @@ class Wire:
                 code, _, words = rest.decode("utf-8", "replace").partition(" ")
                 return Answer(code, words)
             if kind == b":":
-                return int(rest)
-            length = -2 if kind not in (b"$", b"*") else int(rest)
-            if length == -1:
-                return None
-            if length >= 0:
-                return self._bytes(length, give_up) if kind == b"$" else self._list(length, give_up)
+                return _whole(rest)
+            length = -2 if kind not in (b"$", b"*") else _whole(rest)
         except ValueError:
-            pass
+            length = -2
+        if length == -1:
+            return None
+        if 0 <= length <= LONGEST_ANSWER and depth <= MOST_NESTED:
+            return self._bytes(length, give_up) if kind == b"$" else self._list(length, give_up, depth)
         raise Foreign(f"it said {plain(line[:40].decode('utf-8', 'replace'))!r}")
 
-    def _list(self, length: int, give_up: float) -> list[Any]:
-        return [self._answer(give_up) for _ in range(length)]
+    def _list(self, length: int, give_up: float, depth: int) -> list[Any]:
+        return [self._answer(give_up, depth + 1) for _ in range(length)]
 
     def _line(self, give_up: float) -> bytes:
         while (end := self._read.find(b"\r\n", self._at)) < 0:
@@ -160,6 +166,8 @@ class Wire:
             self._more(give_up, missing)
         found = self._read[self._at : self._at + length]
         self._at += length + 2
+        if self._read[self._at - 2 : self._at] != b"\r\n":
+            raise Foreign("a value does not end where it should")
         return found
 
     def _more(self, give_up: float, least: int = 1) -> None:
@@ -184,6 +192,13 @@ def packed(commands: Sequence[Command]) -> bytes:
             told = word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogatepass")
             parts.append(b"$%d\r\n%b\r\n" % (len(told), told))
     return b"".join(parts)
+
+
+def _whole(told: bytes) -> int:
+    """Return the number that a line tells. ValueError for what is none."""
+    if not told.removeprefix(b"-").isdigit():
+        raise ValueError(told)
+    return int(told)
 
 
 def said(error: Exception) -> str:

@@ -13,7 +13,11 @@ from ranonce.timefmt import shown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import Any, TypeVar
+
+    from ranonce.record import Record
+
+    Kind = TypeVar("Kind", bound=Record)
 
 #: More than anybody makes; a larger number is damage.
 MOST_ATTEMPTS = 1 << 53
@@ -21,6 +25,31 @@ LOST = (
     "Nothing was run. Put the ledger back (restore it from a backup), or if it is lost, go on with what this host"
     " remembers: ranonce accept-loss --reason TEXT"
 )
+
+
+#: No number in a ledger is further from 0: an instant, a window, a count.
+MOST = 1 << 53
+#: The types that a field may have, by the words of its annotation. The others are records, or are looked at apart.
+_TYPES = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "None": (type(None),)}
+_checks: dict[type[Record], list[tuple[str, tuple[type, ...]]]] = {}
+
+
+def _whole(record: Kind) -> Kind:
+    """Return a record whose fields are what they are said to be. Raises TypeError for another."""
+    kind, state = type(record), record.__dict__
+    if kind not in _checks:
+        told = {name: kind.__annotations__[name].split(" | ") for name in kind._fields}
+        _checks[kind] = [
+            (name, tuple(each for word in words for each in _TYPES[word]))
+            for name, words in told.items()
+            if all(word in _TYPES for word in words)
+        ]
+    for name, types in _checks[kind]:
+        value = state[name]
+        of = type(value)
+        if of not in types or (of is not str and value is not None and not -MOST <= value <= MOST):
+            raise TypeError(name)
+    return record
 
 
 def damaged(cell: object) -> NotThisLedger:
@@ -38,7 +67,7 @@ def run_of(values: Sequence[Any]) -> Run:
     """Return the run that values stand for."""
     try:
         job, window, digest, *rest = values
-        run = Run(RunKey(job, window, digest), *rest)
+        run = _whole(Run(_whole(RunKey(job, window, digest)), *rest))
         whole = run.status in STATES and 0 < run.attempt < MOST_ATTEMPTS
     except (TypeError, ValueError) as error:
         raise damaged(values) from error
@@ -57,7 +86,7 @@ def event_of(values: Sequence[Any], seq: int, output: bytes | None = None) -> Ev
     """Return the event that values and a number stand for."""
     try:
         at, job, window, digest, *rest = values
-        event = Event(*[at, RunKey(job, window, digest), *rest, output, seq])
+        event = _whole(Event(*[at, _whole(RunKey(job, window, digest)), *rest, output, seq]))
     except (TypeError, ValueError) as error:
         raise damaged(values) from error
     if not isinstance(event.data, dict):
@@ -74,7 +103,7 @@ def held_of(job: str, values: Sequence[Any]) -> Held:
     """Return the claim on a run of a job that values stand for."""
     try:
         window, digest, start, *lease = values
-        return Held(RunKey(job, window, digest), start, Lease(*lease))
+        return _whole(Held(_whole(RunKey(job, window, digest)), start, _whole(Lease(*lease))))
     except (TypeError, ValueError) as error:
         raise damaged(values) from error
 
@@ -82,7 +111,7 @@ def held_of(job: str, values: Sequence[Any]) -> Held:
 def gate_of(values: Sequence[Any]) -> Gate:
     """Return the gate that values stand for."""
     try:
-        return Gate(*values)
+        return _whole(Gate(*values))
     except TypeError as error:
         raise damaged(values) from error
 
@@ -90,7 +119,7 @@ def gate_of(values: Sequence[Any]) -> Gate:
 def schedule_of(values: Sequence[Any]) -> ScheduleVersion:
     """Return the schedule version that values stand for."""
     try:
-        return ScheduleVersion(*values)
+        return _whole(ScheduleVersion(*values))
     except TypeError as error:
         raise damaged(values) from error
 
@@ -98,7 +127,7 @@ def schedule_of(values: Sequence[Any]) -> ScheduleVersion:
 def job_of(values: Sequence[Any]) -> Job:
     """Return the job that values stand for."""
     try:
-        return Job(*values)
+        return _whole(Job(*values))
     except TypeError as error:
         raise damaged(values) from error
 
@@ -106,6 +135,6 @@ def job_of(values: Sequence[Any]) -> Job:
 def tombstone_of(values: Sequence[Any]) -> Tombstone:
     """Return the tombstone that values stand for."""
     try:
-        return Tombstone(*values)
+        return _whole(Tombstone(*values))
     except TypeError as error:
         raise damaged(values) from error
