@@ -106,4 +106,4 @@ def test_it_is_the_same_where_there_is_no_half_in_c() -> None:
 
 def test_lists_nested_deeper_than_anybody_writes_are_no_json():
     with pytest.raises(ValueError, match="lists in lists"):
-        json.loads("[" * 100_000)
+        loads("[" * 100_000)
