@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import time
 
 from ranonce.doctor import contender
 from ranonce.doctor.finding import Check
+from ranonce.readable import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class _Contender:
         answer = b""
         while not answer.endswith(b"\n"):
             left = max(0.0, self._give_up - time.monotonic())
-            if not select.select([self._process.stdout], [], [], left)[0]:
+            if not readable([self._process.stdout.fileno()], left):
                 raise _NoAnswer(f"no answer in {DEADLINE_SECONDS:g} seconds: a lock there hangs")
             piece = os.read(self._process.stdout.fileno(), 4096)
             if not piece:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import time
 
 from ranonce.drill.outcome import Broken, Untried
+from ranonce.readable import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Member:
         fd = self.answers
         while b"\n" not in self._unread:
             left = self.give_up - time.monotonic()
-            if not select.select([fd], [], [], max(left, 0.0))[0]:
+            if not readable([fd], left):
                 raise self._hangs()
             piece = os.read(fd, 65536)
             if not piece:

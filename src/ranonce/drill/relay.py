@@ -7,13 +7,13 @@ while the drill waits for a worker, in the same thread.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import struct
 import time
 from urllib.parse import unquote
 
 from ranonce.drill.outcome import Untried
+from ranonce.readable import readable
 from ranonce.serverurl import Parts, parts_of
 
 TYPE_CHECKING = False
@@ -53,17 +53,17 @@ class Relay:
         """Lose the answer with this number, counted from now on, and cut its connection; None: lose none."""
         self._to_lose, self.lost = number, False
 
-    def carry_until(self, readable: int, give_up: float) -> None:
+    def carry_until(self, awaited: int, give_up: float) -> None:
         """Pass on what comes until a descriptor has something to read, or it is too late."""
         while (left := give_up - time.monotonic()) > 0:
             ends = {end.fileno(): end for end in (self._listener, *self._other_end)}
-            ready, _, _ = select.select([readable, *ends], [], [], left)
-            for end in (ends[fd] for fd in ready if fd != readable):
+            ready = readable([awaited, *ends], left)
+            for end in (ends[fd] for fd in ready if fd != awaited):
                 if end is self._listener:
                     self._accept()
                 elif end in self._other_end:  # else it was cut with the other one
                     self._pass_on(end)
-            if readable in ready:
+            if awaited in ready:
                 return
 
     def _accept(self) -> None:
