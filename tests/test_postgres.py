@@ -380,6 +380,18 @@ def test_a_read_only_server_is_named(url):
     assert isinstance(ledger.claim(ask()), Claim)
 
 
+def test_what_somebodys_own_trigger_refuses_is_no_damage(url):
+    ledger = ledger_over(PostgresStore(url, wait_seconds=20))
+    with admin(url) as connection:
+        connection.execute(
+            "CREATE FUNCTION not_now() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$"
+        )
+        connection.execute("CREATE TRIGGER audit BEFORE INSERT ON runs FOR EACH ROW EXECUTE FUNCTION not_now()")
+    with pytest.raises(ConfigError, match="refused this: not now") as refused:
+        ledger.claim(ask())
+    assert "accept-loss" not in str(refused.value)
+
+
 def test_no_password_is_in_any_message(url):
     secret = url.replace("//postgres@", "//nobody:hunter2@")
     with pytest.raises(ConfigError) as refused:

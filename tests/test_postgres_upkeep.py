@@ -236,6 +236,24 @@ def test_a_view_whose_session_ends_is_over_and_never_of_two_states(store, admin)
     assert len(store.latest("job", 1)) == 1
 
 
+def test_a_page_of_a_window_with_very_many_facts_costs_what_any_page_does(store, admin):
+    ledger = ledger_over(store)
+    ledger.finish(claim(ledger), verdict())
+    admin.execute(
+        'INSERT INTO events (at, job, window_start, "window", input, event, attempt, generation, owner, triggered_by,'
+        " host, data) SELECT at, job, window_start, \"window\", input, 'noted', 1, 1, '', 'api', 'here', '{}'"
+        " FROM events, generate_series(1, 30000) WHERE event = 'done'"
+    )
+    admin.execute("ANALYZE events")
+    for seq in (0, 15000, 30000):
+        page = f"SELECT next_events_by_window('job', {START}, {seq}, false, 10)"
+        admin.execute(page)  # catalogs have been read
+        (plan,) = admin.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {page}").fetchone()
+        read = plan[0]["Plan"]
+        assert read["Actual Rows"] == (10 if seq < 30000 else 2)
+        assert read["Shared Hit Blocks"] + read["Shared Read Blocks"] < 100, seq
+
+
 def test_pages_leave_nothing_out_and_tell_nothing_twice(store, monkeypatch):
     for size in ("PAGE_ROWS", "PAGE_OUTPUTS"):
         monkeypatch.setattr(f"ranonce.stores.postgres_upkeep.{size}", 2)

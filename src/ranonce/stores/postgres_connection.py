@@ -60,6 +60,7 @@ RACES = frozenset({RACE_LOST, "40001", "40P01"})
 #: SQLSTATEs by class or in full, and what they mean. Source: the PostgreSQL manual, appendix A.
 MISSING = frozenset({"3F000", "42P01", "42883", "42703"})  # schema, table, function, column
 DENIED = frozenset({"42501"})
+REFUSED = "P0001"  # RAISE EXCEPTION; what keeps events from being changed meets nobody here
 READ_ONLY = frozenset({"25006"})
 DAMAGED = frozenset({"XX001", "XX002"})
 LOCKED = frozenset({"55P03"})
@@ -240,8 +241,14 @@ class Connection:
             return NotThisLedger(f"{self.shown} holds another ledger now: {words}.", LOST)
         if state in MISSING:
             return NotThisLedger(f"there is no whole ledger at {self.shown}: {words}.", LOST)
-        if state in DAMAGED or state.startswith("23") or state == "P0001":
+        if state in DAMAGED or state.startswith("23"):
             return NotThisLedger(f"the ledger at {self.shown} is damaged: {words}.", LOST)
+        if state == REFUSED:
+            return ConfigError(
+                f"{self.shown} refused this: {words}.",
+                "A trigger there that is not ours says so: look at those of the ledger's tables (ranonce doctor) and of"
+                " the database.",
+            )
         if state in DENIED:
             return ConfigError(f"{self.shown} does not permit this: {words}.", "Give its role the rights it needs.")
         if state in READ_ONLY:

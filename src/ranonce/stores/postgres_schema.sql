@@ -115,7 +115,7 @@ CREATE TABLE {schema}.events (
     output       bytea                      -- head and tail of what the command printed
 );
 
-CREATE INDEX events_of_window ON {schema}.events (job, window_start);
+CREATE INDEX events_of_window ON {schema}.events (job, window_start, seq);
 CREATE INDEX events_notable ON {schema}.events (job, window_start) WHERE event NOT IN ('start', 'done');
 
 -- What stands where finished windows were pruned: every window that starts in [since, until) has had its run, or still
