@@ -177,17 +177,16 @@ class OpenLedger:
     # --- read, decide, commit ---
 
     def _settle(
-        self, key: RunKey, window_start: int, decide: Callable[[Snapshot], Decision]
+        self, key: RunKey, window_start: int, decide: Callable[[Snapshot], Decision], *, unknown: bool = False
     ) -> tuple[Snapshot, Decision]:
         """Decide on a fresh snapshot until a decision is committed or needs no writing.
 
         A race lost is decided anew. After a lost reply the next snapshot shows whether the commit happened: the
         decision then finds the asker's own owner id (and keeps what it has), or decides again. Raises LostReply where
-        that could not be seen in time.
+        that could not be seen in time; `unknown`: one was lost already.
         """
         give_up = time.monotonic() + self.wait_seconds
         pause = FIRST_PAUSE_SECONDS
-        unknown = False
         while True:
             try:
                 asked_at = boot_clock()
@@ -305,13 +304,23 @@ class OpenLedger:
 
     def finish(self, held: Claim, verdict: Verdict) -> Refusal | None:
         """Record a verdict. A refusal means that another attempt holds the run; the verdict is kept as `lost`."""
-        if self._finished_at_once(held, verdict):
-            return None
-        _, decision = self._settle(held.key, held.window.start, lambda snap: lifecycle.finish(snap, held, verdict))
-        return decision.refusal
+        unknown = False
+        try:
+            if self._finished_at_once(held, verdict):
+                return None
+        except LostReply:
+            unknown = True
+
+        def decide(snap: Snapshot) -> Decision:
+            return lifecycle.finish(snap, held, verdict)
+
+        return self._settle(held.key, held.window.start, decide, unknown=unknown)[1].refusal
 
     def _finished_at_once(self, held: Claim, verdict: Verdict) -> bool:
-        """Record the verdict of a short attempt on what its claim is known to have left, without reading it again."""
+        """Record the verdict of a short attempt on what its claim is known to have left, without reading it again.
+
+        Raises LostReply, too.
+        """
         left, self._left = self._left, None
         passed = boot_clock() - left.at if left else 0.0
         if left is None or left.snap.run is None or left.snap.run.key != held.key or passed > held.lease_seconds / 2:
@@ -320,10 +329,7 @@ class OpenLedger:
         decision = lifecycle.finish(snap, held, verdict)
         if decision.refusal is not None:
             return False
-        try:
-            written = self.store.commit(decision, held.key, snap.version)
-        except LostReply:
-            return False
+        written = self.store.commit(decision, held.key, snap.version)
         if written is None:
             return False
         self._note(written)
@@ -440,8 +446,11 @@ class OpenLedger:
 
         Without `change` a schedule that contradicts the recorded one is refused (ConfigError). `still` is asked about a
         job that the ledger knows as removed: a caller that read its configuration before must not bring the job back.
+        After a lost reply it is looked up what the ledger has. Raises LostReply where that could not be seen in time.
         """
         give_up = time.monotonic() + self.wait_seconds
+        pause = FIRST_PAUSE_SECONDS
+        changing = False  # as far as is known, by us
         while True:
             known = self.store.job(job.name)
             recorded = self.declared(job.name)
@@ -458,8 +467,17 @@ class OpenLedger:
                 version = ScheduleVersion(number, every.every, every.tz, every.dialect, offset, start, self.now())
             same = known and (known.late_after, known.max_attempts) == (job.late_after, job.max_attempts)
             if recorded is not None and version is None and same:
-                return recorded, False
-            if self.store.record_schedule(job, version, known.version if known else -1):
+                return recorded, changing
+            try:
+                done = self.store.record_schedule(job, version, known.version if known else -1)
+            except LostReply:
+                if time.monotonic() > give_up:
+                    raise
+                changing = version is not None and recorded is not None
+                time.sleep(pause)
+                pause = min(pause * 2, 1.0)
+                continue
+            if done:
                 declared = self.declared(job.name)
                 assert declared is not None
                 return declared, version is not None and recorded is not None

@@ -9,7 +9,8 @@ import pytest
 from ranonce import lifecycle
 from ranonce.errors import StoreUnavailable
 from ranonce.lifecycle import Claim, Event, Gate, Run, RunKey, ScheduleVersion
-from ranonce.stores.base import LostReply
+from ranonce.stores.base import Job, LostReply
+from ranonce.windows import Schedule
 from tests.contract.acting import START, ask, claim, ledger_over, refused, verdict
 
 
@@ -212,6 +213,55 @@ def test_a_commit_whose_fate_cannot_be_seen_in_time_is_told_from_one_that_did_no
     with pytest.raises(StoreUnavailable) as plain:
         ledger.claim(ask())
     assert not isinstance(plain.value, LostReply)
+
+
+def test_a_verdict_whose_fate_cannot_be_seen_in_time_is_told_so_right_after_its_claim_too(ledger, monkeypatch):
+    store = ledger.store
+    held = claim(ledger)
+
+    def read(self, key, window_start):
+        raise StoreUnavailable("it is gone", "Try again later.")
+
+    def commit(self, decision, key, after):
+        raise LostReply("the connection broke after the commit")
+
+    monkeypatch.setattr(type(store), "commit", commit)
+    monkeypatch.setattr(type(store), "read", read)
+    with pytest.raises(LostReply):
+        ledger.finish(held, verdict())
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_lost_reply_to_a_schedule_is_looked_up_and_not_told_as_a_failure(ledger, monkeypatch, arrives):
+    store = ledger.store
+    real = type(store).record_schedule
+    broken = []
+
+    def record_schedule(self, job, schedule, after):
+        if not broken:
+            broken.append(1)
+            if arrives:
+                real(self, job, schedule, after)
+            raise LostReply("the connection broke")
+        return real(self, job, schedule, after)
+
+    monkeypatch.setattr(type(store), "record_schedule", record_schedule)
+    new, every = Job("new", 0, START, 3600.0, 3), Schedule("hour")
+    assert ledger.declare(new, Schedule("day"), 0, now=START, change=False)[1] is False
+    assert len(store.schedules("new")) == 1
+    broken.clear()
+    declared, changed = ledger.declare(new, every, 0, now=START, change=True)
+    assert (declared.schedule, changed, len(store.schedules("new"))) == (every, True, 2)
+
+
+def test_a_schedule_whose_fate_cannot_be_seen_in_time_is_told_so(ledger, monkeypatch):
+    def record_schedule(self, job, schedule, after):
+        raise LostReply("the connection broke")
+
+    ledger.wait_seconds = 0.05
+    monkeypatch.setattr(type(ledger.store), "record_schedule", record_schedule)
+    with pytest.raises(LostReply):
+        ledger.declare(Job("new", 0, START, 3600.0, 3), Schedule("day"), 0, now=START, change=False)
 
 
 def test_jobs_do_not_know_each_other(kind, ledger):

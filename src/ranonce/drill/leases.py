@@ -152,7 +152,7 @@ def stale_finish(stage: Stage, score: Score) -> str:
         if not settled(second, second.ask("finish", job=job, day=day)).get("finished"):
             faults.append("the second, whose window it is, could not finish it")
         faults += [*_accepted(first, "finish", job, day), *look(ledger, job, day).faults("done", 2, taken[day])]
-        if len(look(ledger, job, day).named("lost")) != 2:
+        if len(look(ledger, job, day).named("lost")) < 2:  # more, where an answer to one was lost
             faults.append("its late verdicts were not recorded as lost")
         score.note(f"window {day + 1}", faults)
     return "refused and recorded each time, and the window stayed the second's"
