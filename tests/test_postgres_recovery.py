@@ -11,7 +11,7 @@ from tests.acceptance.test_accept_loss import DONE, NIGHTS, accept, accepted, th
 from tests.behind import postgres_behind
 from tests.conftest import wait_until
 from tests.losses import without_identity, without_runs
-from tests.roles import role
+from tests.roles import as_role, role
 
 pytestmark = pytest.mark.parametrize("store_kind", ["postgres"], indirect=True)
 
@@ -92,8 +92,42 @@ def test_who_does_not_own_the_schema_accepts_no_loss_in_it(world):
         ran = accept(world, env={"RANONCE_STORE": world.url.replace("postgres@", f"{stranger}@")})
         assert ran.exit == 78
         assert f"belongs to postgres, and {stranger} may not replace it" in ran.sentence
+        assert "Ask as the role that owns the ledger (postgres)" in ran.sentence
         assert losses.content(world) == before
         assert losses.beside(world) == []
+
+
+@pytest.mark.parametrize("lost", [losses.gone, without_identity])
+def test_an_owner_that_may_make_no_schema_is_told_what_lets_it_and_then_it_goes_on(world, lost):
+    three_nights(world)
+    schema, database = schema_of(world), server_of(world.url).address.rpartition("/")[2]
+    with role(world, "owner") as owner:
+        with postgres_behind(world) as db:
+            for table in losses.TABLES:
+                db.execute(f'ALTER TABLE {table} OWNER TO "{owner}"')
+            db.execute(f'ALTER SCHEMA "{schema}" OWNER TO "{owner}"')
+        lost(world)
+        env = as_role(world, owner)
+        refused = accept(world, env=env)
+        grant = f"GRANT CREATE ON DATABASE {database} TO {owner};"
+        assert refused.exit == 78
+        assert f"the role {owner} may make no schema in database {database}" in refused.sentence
+        assert f"{grant} (REVOKE it afterwards), then say it again" in refused.sentence
+        assert "ranonce_recovered" not in refused.err
+        assert losses.beside(world) == []
+        with postgres_behind(world) as db:
+            db.execute(grant)
+        assert accept(world, env=env).exit == 0
+        with postgres_behind(world) as db:
+            db.execute(f'REVOKE CREATE ON DATABASE {database} FROM "{owner}"')
+
+
+def test_a_drill_of_a_role_that_may_make_no_schema_names_no_schema_of_its_own(world):
+    with role(world, "driller") as driller:
+        refused = world.ranonce("drill", env=as_role(world, driller))
+        assert refused.exit == 78
+        assert "may make no schema in database" in refused.sentence
+        assert "AUTHORIZATION" not in refused.err
 
 
 def test_functions_that_are_gone_are_mended_by_init_and_no_loss(world):

@@ -15,7 +15,7 @@ from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavai
 from ranonce.stores.base import Identity
 from ranonce.stores.postgres import FORMAT, PostgresStore, in_schema
 from ranonce.stores.postgres_connection import Connection
-from ranonce.stores.postgres_site import FUNCTIONS, IDENTITY, PostgresSite
+from ranonce.stores.postgres_site import FUNCTIONS, IDENTITY, PostgresSite, makes_no_schema
 from ranonce.stores.statements import load
 from ranonce.storeurl import in_namespace
 from ranonce.timefmt import format_instant
@@ -120,25 +120,25 @@ class PostgresRecovery:
     def halt(self) -> None:
         found = self._execute("schema", self.schema)
         if found:
-            owner, mine, user, may_make = map(str, found[0])
+            owner, mine, user = map(str, found[0])
             self._owner = owner if owner != user else None
             self._stands = True
-            self._refuse_without_rights(owner, mine, user, may_make)
+            if mine != "t":
+                raise ConfigError(
+                    f"the schema of {self._connection.shown} belongs to {owner}, and {user} may not replace it.",
+                    f"Nothing was changed. Ask as the role that owns the ledger ({owner}).",
+                )
+        self._refuse_without_create()
         tables = self._site.tables()
         if standing := [f'{{schema}}."{name}"' for name in TABLES if name in tables]:
             self._execute("halt", tables=", ".join(standing))
 
-    def _refuse_without_rights(self, owner: str, mine: str, user: str, may_make: str) -> None:
-        if mine != "t":
-            raise ConfigError(
-                f"the schema of {self._connection.shown} belongs to {owner}, and {user} may not replace it.",
-                f"Nothing was changed. Say it as {owner}.",
-            )
+    def _refuse_without_create(self) -> None:
+        """Refuse a role that may make no schema: the new ledger is built in one of its own."""
+        user, may_make, database = map(str, self._execute("may_make")[0])
         if may_make != "t":
-            raise ConfigError(
-                f"{self._connection.shown} lets the role {user} make no schema, and one is built beside the lost one.",
-                f"Nothing was changed. Let the owner of the database say: GRANT CREATE ON DATABASE … TO {user}",
-            )
+            first = "" if self._stands else f"If it is {user} that owned the ledger (else ask as the role that did): "
+            raise makes_no_schema(user, database, f"Nothing was changed. {first}")
 
     def remains(self, ledger: str) -> PostgresStore | None:
         aside = sorted(str(row[0]) for row in self._execute("beside", rf"^{self._stem}_lost_\d{{8}}t\d{{6}}z(_\d+)?$"))

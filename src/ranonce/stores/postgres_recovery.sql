@@ -11,9 +11,13 @@ SET LOCAL idle_in_transaction_session_timeout = 0;
 
 -- name: schema
 -- Does the schema stand, and whose is it?
-SELECT nspowner::regrole::text, pg_has_role(nspowner, 'USAGE'), quote_ident(current_user),
-       has_database_privilege(current_database(), 'CREATE')
+SELECT nspowner::regrole::text, pg_has_role(nspowner, 'USAGE'), quote_ident(current_user)
 FROM pg_catalog.pg_namespace WHERE nspname = $1;
+
+-- name: may_make
+-- Who are we, and may we make a schema?
+SELECT quote_ident(current_user), has_database_privilege(current_database(), 'CREATE'),
+       quote_ident(current_database());
 
 -- name: halt
 -- Writers wait, readers need not.

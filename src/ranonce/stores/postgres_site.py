@@ -97,9 +97,12 @@ class PostgresSite:
         """Make the schema; one that is there and empty was made by somebody for this."""
         rights = """
         SELECT current_user, has_database_privilege(current_database(), 'CREATE'),
-               (SELECT has_schema_privilege(oid, 'USAGE, CREATE') FROM pg_catalog.pg_namespace WHERE nspname = $1)"""
-        user, may_make, may_fill = transaction.execute(rights, self.schema)[0]
+               (SELECT has_schema_privilege(oid, 'USAGE, CREATE') FROM pg_catalog.pg_namespace WHERE nspname = $1),
+               quote_ident(current_user), quote_ident(current_database())"""
+        user, may_make, may_fill, role, database = transaction.execute(rights, self.schema)[0]
         if may_fill is None:
+            if may_make != "t" and self.schema.startswith(SCRATCH):  # the next one has another name
+                raise makes_no_schema(str(role), str(database), "Nothing was created. ")
             if may_make != "t":
                 raise ConfigError(
                     f"{self._connection.shown} lets the role {user} make no schema.",
@@ -185,6 +188,15 @@ class PostgresSite:
     def script(self, name: str) -> str:
         """Return one of the files that make a ledger, for this schema."""
         return in_schema(text(name), self.schema)
+
+
+def makes_no_schema(user: str, database: str, before: str) -> ConfigError:
+    """Return the refusal of a role that may make no schema, where its name is another one each time."""
+    return ConfigError(
+        f"the role {user} may make no schema in database {database}.",
+        f"{before}Let the owner of the database say: GRANT CREATE ON DATABASE {database} TO {user};"
+        " (REVOKE it afterwards), then say it again.",
+    )
 
 
 def functions(file: str, schema: str) -> list[tuple[str, str, str]]:
