@@ -11,7 +11,7 @@ from ranonce.stores.postgres_promise import REWRITES, WRITES
 from ranonce.storeurl import server_of
 from tests.behind import postgres_behind
 from tests.conftest import TODAY
-from tests.losses import content, without_identity
+from tests.losses import content, gone, without_identity
 from tests.roles import as_role, role
 
 pytestmark = pytest.mark.parametrize("store_kind", ["postgres"], indirect=True)
@@ -133,7 +133,10 @@ def test_it_neither_prunes_nor_accepts_a_loss(world, job, words):
     ran = world.ranonce(*words, "--now", "2027-11-09T12:00:00Z", env=job) if words[0] == "prune" else None
     ran = ran or world.ranonce(*words, env=job)
     assert ran.exit == 78, ran.out
-    assert ran.sentence
+    assert "as the role that owns the ledger (postgres)" in ran.sentence or (
+        "only the role that owns the ledger (postgres) prunes" in ran.sentence
+    )
+    assert b"goes on" not in ran.out
     assert content(world) == before
 
 
@@ -148,6 +151,41 @@ def test_a_reader_looks_and_runs_nothing(world, reader):
     assert refused.exit == 78
     assert "does not permit this" in refused.sentence
     assert content(world) == before
+
+
+def test_who_may_not_look_is_told_the_grants_that_jobs_need_and_they_let_it_run(world):
+    world.run(now="2026-11-08T12:00:00Z")
+    with role(world, "nobody") as name:
+        env = as_role(world, name)
+        refused, seen = world.run(env=env), world.ranonce("doctor", env=env)
+        assert (refused.exit, seen.exit) == (78, 1)
+        grants = refused.sentence.partition("say: ")[2]
+        assert grants.startswith("GRANT USAGE ON SCHEMA ")
+        assert grants in seen.out.decode()
+        with postgres_behind(world) as db:
+            db.execute(grants)
+        assert world.run(env=env).said() == (0, "done", None)
+
+
+def test_who_only_looks_is_told_by_doctor_what_would_let_it_run(world, reader):
+    seen = world.ranonce("doctor", env=reader)
+    assert seen.exit == 0
+    assert "to run jobs, let the owner of the ledger say: GRANT USAGE" in seen.out.decode()
+
+
+def test_a_healthy_ledger_has_no_loss_to_accept_whoever_asks(world, job):
+    ran = world.ranonce("accept-loss", "--reason", "x", env=job)
+    assert ran.exit == 0
+    assert b"Nothing was changed" in ran.out
+
+
+def test_rights_that_went_with_the_schema_are_to_be_granted_again(world):
+    world.run(now="2026-11-08T12:00:00Z")
+    gone(world)
+    ran = world.ranonce("accept-loss", "--reason", "x")
+    assert ran.exit == 0, ran.err
+    told = ran.out.decode()
+    assert f'grant again, for jobs: GRANT USAGE ON SCHEMA "{server_of(world.url).namespace}" TO jobs; GRANT' in told
 
 
 def test_what_is_documented_is_what_the_program_asks_for(world):

@@ -11,13 +11,13 @@ from ranonce.cli.person import who
 from ranonce.cli.report import write, write_json
 from ranonce.config import state_folder
 from ranonce.errors import NotThisLedger, UsageError
-from ranonce.exchange.diagnosis import BEHIND, Loss, Where, diagnose
+from ranonce.exchange.diagnosis import BEHIND, MISSING, Loss, Where, diagnose
 from ranonce.exchange.loss import Recovered, alone, recover
 from ranonce.ledger import known_ledger, remember_ledger
 from ranonce.liveness import this_host
 from ranonce.names import plain
 from ranonce.stores import site_of
-from ranonce.storeurl import masked, public
+from ranonce.storeurl import masked, public, server_of
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
@@ -35,7 +35,8 @@ COMMAND = Command(
     host's journal saw finished is put back, so that it does not run again; so is what can be read of a damaged ledger,
     which is moved aside and never deleted. The ledger keeps its id, and a new epoch begins in it.
 
-    What other hosts did is not known here: import their journals. Where nothing is wrong, nothing is changed.""",
+    What other hosts did is not known here: import their journals. Until then a host whose journal remembers more is
+    refused; there, accepting the loss puts its memory back, too. Where nothing is wrong, nothing is changed.""",
 )
 
 
@@ -97,7 +98,14 @@ def _told(where: Where, loss: Loss, recovered: Recovered) -> Iterator[str]:
         yield f"Of other hosts nothing is known after {format_instant(recovered.last.at)}."
     else:
         yield "Of other hosts nothing is known."
-    yield f"Their journals can be imported: ranonce import …/ranonce/{where.ledger}/journal.jsonl"
+    server = server_of(where.url)
+    if loss.kind == MISSING and server is not None and server.scheme == "postgresql":
+        from ranonce.stores.postgres_promise import grants
+
+        again = grants(server.namespace, "jobs")
+        yield f"The rights of other roles were gone with the schema; grant again, for jobs: {again}"
+    yield "Those that remember what is not here are refused until their journals are imported (or they accept the loss,"
+    yield f"too): ranonce import …/ranonce/{where.ledger}/journal.jsonl"
 
 
 def _json(where: Where, recovered: Recovered) -> dict[str, object]:

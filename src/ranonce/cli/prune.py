@@ -10,7 +10,7 @@ from ranonce.cli.opening import open_ledger, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.probe import unknown_job
 from ranonce.cli.report import table, write, write_json
-from ranonce.errors import RanonceError
+from ranonce.errors import RanonceError, StoreUnavailable
 from ranonce.names import check_job_name
 from ranonce.pruning import Bounds, JobPruned, bounds, clear_attempts, clear_journal, prune_job, would_prune
 from ranonce.receipts import say
@@ -62,6 +62,7 @@ class _Told:
         self.attempts = 0
         self.journal: Forgotten | None = None
         self.complete = dry_run
+        self.goes_on = True
 
     def runs(self) -> int:
         return sum(job.runs for job in self.jobs)
@@ -89,8 +90,12 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         told = _Told(limits, parsed.flag("dry-run"))
         try:
             _prune(ledger, sorted(names or known), told, signals)
-        except RanonceError:
-            _tell(parsed, ledger, told)
+        except RanonceError as error:
+            told.goes_on = isinstance(error, StoreUnavailable)  # else the same command ends in the same way
+            if told.goes_on or told.runs() or parsed.flag("json"):
+                _tell(parsed, ledger, told)
+            else:
+                tell_warnings(ledger)
             raise
         _tell(parsed, ledger, told)
     if not told.complete and signals.first is not None:
@@ -192,7 +197,7 @@ def _lines(told: _Told) -> list[str]:
     if told.runs() and not told.dry_run:
         notes.append("The ledger's file does not shrink; its space is used again.")
     if not told.complete:
-        notes.append("It was broken off; the same command goes on.")
+        notes.append("It was broken off; the same command goes on." if told.goes_on else "It was broken off.")
     return [*lines, *([""] if notes else []), *notes]
 
 

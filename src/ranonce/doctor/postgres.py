@@ -52,12 +52,13 @@ def durability(store: PostgresStore) -> Iterator[Finding]:
 
 def rights(store: PostgresStore) -> Iterator[Finding]:
     """See whether our role may do what jobs need, and no more."""
-    from ranonce.stores.postgres_promise import granting, rights
+    from ranonce.stores.postgres_promise import READS_ONLY, granting, rights
 
     check = Check("rights", "asked the server what this role may do")
     found = rights(store.connection)
     grants = granting(store.connection)
-    return servers.told(check, found, lambda _: f"let the owner of the ledger say: {grants}")
+    say = f"let the owner of the ledger say: {grants}"
+    return servers.told(check, found, lambda _: say, lambda seen: f"to run jobs, {say}" if READS_ONLY in seen else "")
 
 
 def _todo(line: str) -> str:

@@ -35,14 +35,20 @@ def round_trip(store: Store, *, clock: Callable[[], float] = time.monotonic) -> 
         yield check.ok(seen)
 
 
-def told(check: Check, promised: Iterable[tuple[str, str]], todo: Callable[[str], str]) -> Iterator[Finding]:
-    """Return what a server's promise is, level and sentence each, as findings; `todo` says what helps."""
+def told(
+    check: Check,
+    promised: Iterable[tuple[str, str]],
+    todo: Callable[[str], str],
+    hint: Callable[[str], str] = lambda seen: "",
+) -> Iterator[Finding]:
+    """Return what a server's promise is, level and sentence each, as findings; `todo` says what helps with a problem,
+    and `hint` what may be done about a note."""
     for level, sentence in promised:
         seen = plain(sentence)
         if level == OK:
             yield check.ok(seen)
         elif level == NOTE:
-            yield check.note(seen)
+            yield check.note(seen, hint(seen))
         else:
             yield check.problem(seen, todo(seen))
 

@@ -15,7 +15,7 @@ from ranonce.errors import NotThisLedger
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Done, Event, Snapshot
 from ranonce.stores.base import Backlog, Clock, Glance, Identity, Outline, ended
-from ranonce.stores.postgres_connection import Connection, Race
+from ranonce.stores.postgres_connection import Connection, Denied, Race
 from ranonce.stores.postgres_text import dumps, loads
 from ranonce.stores.statements import load
 from ranonce.stores.values import (
@@ -66,7 +66,10 @@ class PostgresStore:
         self._identity = self._recognise()
 
     def _recognise(self) -> Identity:
-        rows = self._all("identity")
+        try:
+            rows = self._all("identity")
+        except Denied as error:
+            raise self._unseen(error) from error
         if not rows:
             raise self._anonymous()
         ledger, created_at, epoch, volatile, version = rows[0]
@@ -78,6 +81,12 @@ class PostgresStore:
                 else "Use the version that wrote it.",
             )
         return Identity(str(ledger), float(created_at or 0), int(epoch or 1), volatile)
+
+    def _unseen(self, error: Denied) -> Denied:
+        """Return the refusal of a role that may not even look, with what would let it run jobs."""
+        from ranonce.stores.postgres_promise import granting
+
+        return Denied(error.sentence, f"Nothing was run. Let the owner say: {granting(self._connection)}")
 
     def _anonymous(self) -> NotThisLedger:
         return NotThisLedger(f"{self._connection.shown} has lost its identity.", LOST)

@@ -91,6 +91,10 @@ class Race(StoreUnavailable):
         super().__init__(f"another transaction was faster: {words}.", "Try again.")
 
 
+class Denied(ConfigError):
+    """What the role of an address may not do."""
+
+
 class Broken(Exception):
     """The connection is of no use any more. What was sent may have been carried out."""
 
@@ -250,7 +254,11 @@ class Connection:
                 " the database.",
             )
         if state in DENIED:
-            return ConfigError(f"{self.shown} does not permit this: {words}.", "Give its role the rights it needs.")
+            return Denied(
+                f"{self.shown} does not permit this: {words}.",
+                "ranonce doctor says which rights its role lacks to run jobs; more than that is for the role that owns"
+                " the ledger.",
+            )
         if state in READ_ONLY:
             return StoreUnavailable(f"{self.shown} is read-only (a standby?): {words}.", "Name the server that writes.")
         if state in LOCKED:

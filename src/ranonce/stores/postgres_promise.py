@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ranonce.stores.postgres_connection import Connection
 
 SQL = load("postgres_promise.sql")
+READS_ONLY = "may only read"
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 #: From so many connections of a hundred on, the next storm of jobs may find none.
 CROWDED_PERCENT = 80
@@ -107,7 +108,7 @@ def rights(connection: Connection) -> list[tuple[str, str]]:
     if unread := [what for what in lacking if what.startswith("SELECT")]:
         told.append((PROBLEM, f"the role {user} lacks {', '.join(unread)}"))
     elif len(lacking) == writes:
-        told.append((NOTE, f"the role {user} may only read: it can look, and run nothing"))
+        told.append((NOTE, f"the role {user} {READS_ONLY}: it can look, and run nothing"))
     elif lacking:
         told.append((PROBLEM, f"the role {user} lacks {', '.join(lacking)}"))
     if "t" in (owner, superuser):
@@ -139,7 +140,12 @@ def _may(connection: Connection, table: str, privilege: str) -> bool:
 def granting(connection: Connection) -> str:
     """Return the statements that give our role what a run needs, on one line."""
     user = connection.ask("SELECT pg_catalog.quote_ident(current_user)")[0][0]
-    schema = in_schema("{schema}", connection.server.namespace)
+    return grants(connection.server.namespace, str(user))
+
+
+def grants(namespace: str, user: str) -> str:
+    """Return the same for any role, whose name is quoted where that is needed."""
+    schema = in_schema("{schema}", namespace)
     by_writes: dict[tuple[str, ...], list[str]] = {}
     for table, privileges in WRITES.items():
         by_writes.setdefault(privileges, []).append(f"{schema}.{table}")

@@ -18,6 +18,7 @@ from ranonce.failpoints import failpoint
 from ranonce.lifecycle import prunable
 from ranonce.stores.base import FIRST, Epoch, LostReply, Place, Pruned, buried, spared
 from ranonce.stores.postgres import in_schema
+from ranonce.stores.postgres_connection import Denied
 from ranonce.stores.postgres_text import dumps, loads
 from ranonce.stores.statements import load
 from ranonce.stores.values import event_of, run_of, tombstone_of
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 SQL = load("postgres_upkeep.sql")
+#: Whose is the schema, and are we that role?
+OWNER = (
+    "SELECT pg_catalog.pg_get_userbyid(nspowner), pg_catalog.pg_has_role(nspowner, 'USAGE')"
+    " FROM pg_catalog.pg_namespace WHERE nspname = $1"
+)
 
 #: So many rows are asked for at once; of events with their output, which may be 64 KiB each, fewer.
 PAGE_ROWS = 2000
@@ -79,6 +85,19 @@ class PostgresUpkeep:
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
+    @contextmanager
+    def owners(self, what: str) -> Iterator[None]:
+        """Say of what is denied who does it."""
+        try:
+            yield
+        except Denied as error:
+            owner, mine = self._db.ask(OWNER, self._store.schema)[0]
+            if mine == "t":
+                raise  # so it is not the owner's rights that are missing
+            raise Denied(
+                f"only the role that owns the ledger ({owner}) {what}.", f"Nothing was changed. Ask as {owner}."
+            ) from error
+
     def _tell(self, transaction: Transaction, statement: str, *values: object) -> list[Row]:
         return transaction.execute(self._sql[statement], *values)
 
@@ -88,7 +107,8 @@ class PostgresUpkeep:
         return int(self._db.ask(self._sql["pruned_seq"])[0][0] or 0)
 
     def prune(self, job: str, keep: Retention, *, after: Place = FIRST, limit: int = 500) -> Pruned:
-        pruned = self.writing([job], lambda transaction: self._prune(transaction, job, keep, after, limit))
+        with self.owners("prunes"):
+            pruned = self.writing([job], lambda transaction: self._prune(transaction, job, keep, after, limit))
         failpoint("prune:after-commit")
         if pruned.runs and pruned.upto is not None:
             time.sleep(TURN_SECONDS)
@@ -187,7 +207,8 @@ class PostgresUpkeep:
         return [Epoch(*loads(row[0])) for row in self._db.ask(self._sql["epochs"])]
 
     def accept_loss(self, reason: str, by: str, *, after: int = 0) -> Epoch:
-        return self.writing([], lambda transaction: self.open_epoch(transaction, reason, by, after=after))
+        with self.owners("accepts a loss"):
+            return self.writing([], lambda transaction: self.open_epoch(transaction, reason, by, after=after))
 
     def open_epoch(self, transaction: Transaction, reason: str, by: str, *, after: int = 0) -> Epoch:
         """Open a new epoch."""
@@ -199,7 +220,8 @@ class PostgresUpkeep:
     def take_in(self, intake: Intake, lives: Callable[[Run, Lease | None], bool]) -> TakenIn:
         from ranonce.stores.postgres_intake import take_in
 
-        return take_in(self._store, self, intake, lives)
+        with self.owners("imports, and accepts a loss"):
+            return take_in(self._store, self, intake, lives)
 
 
 def _event_of(row: Row) -> Event:
