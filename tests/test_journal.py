@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranonce.errors import ConfigError, NotThisLedger
-from ranonce.journal import Journal, decode, encode
+from ranonce.journal import Journal, MoreRemembered, decode, encode
 from ranonce.lifecycle import Event, RunKey
 from ranonce.stores.memory import MemoryStore
 from tests.contract.acting import claim, ledger_over, verdict
@@ -157,11 +157,31 @@ def test_a_fact_written_into_a_journal_that_was_just_replaced_is_written_again(t
     assert [fact["seq"] for fact in journal.tail()] == [0, 2]
 
 
-def test_what_was_before_an_accepted_loss_is_not_held_against_the_store(tmp_path):
+def test_what_was_before_an_accepted_loss_is_looked_up_by_what_it_says(tmp_path):
     store = lived_through()
-    Journal(str(tmp_path), epoch=1).append([event(500)])
+    known = store.newest_events(1)[0]
     later = Journal(str(tmp_path), epoch=2)
+    Journal(str(tmp_path), epoch=1).append([known.replace(seq=500, owner="whoever")])
     later.check(later.tail(), store)
+    Journal(str(tmp_path), epoch=1).append([event(3)])
+    with pytest.raises(MoreRemembered, match=r"epoch 2.*done of job:day-3.*ranonce import"):
+        later.check(later.tail(), store)
+    later.append([known])  # this host has met the new epoch: all that it remembered was brought in
+    later.check(later.tail(), store)
+
+
+def test_that_a_window_was_done_is_remembered_although_only_refused_triggers_followed(tmp_path):
+    store = lived_through()
+    Journal(str(tmp_path), epoch=1).append([event(3, event="skipped", reason="done")])
+    later = Journal(str(tmp_path), epoch=2)
+    with pytest.raises(MoreRemembered):
+        later.check(later.tail(), store)
+
+
+def test_what_a_refused_trigger_notes_of_others_at_work_is_not_held_against_a_later_epoch(tmp_path):
+    Journal(str(tmp_path), epoch=1).append([event(3, event="skipped", reason="busy"), event(4, event="noted")])
+    later = Journal(str(tmp_path), epoch=2)
+    later.check(later.tail(), lived_through())
 
 
 def test_lines_written_out_of_order_still_name_the_newest(tmp_path):

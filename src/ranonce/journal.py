@@ -13,6 +13,7 @@ from binascii import crc32
 
 from ranonce import jsontext as json
 from ranonce.errors import ConfigError, NotThisLedger
+from ranonce.lifecycle import DONE, RUNNING, RunKey
 from ranonce.liveness import boot_clock, clock_domain, this_host
 from ranonce.record import Record
 from ranonce.timefmt import format_instant, parse_instant
@@ -27,8 +28,18 @@ if TYPE_CHECKING:
 
 #: How much of the end of the journal is read at first to find the newest fact: some twelve lines, a dozen µs each.
 TAIL_BYTES = 4 * 1024
+#: Reasons of a refused trigger that say: it was done.
+SEEN_DONE = ("done", "conflict", "pruned")
+#: Facts that say nothing of what an attempt has come to.
+SAY_NOTHING = ("noted", "lost", "rerun")
+#: So many of the newest windows are looked up after a loss that another host accepted.
+LOOKED_UP = 8
 #: No line of ours is longer; what a power cut left may be.
 LONGEST_LINE = 1 << 20
+
+
+class MoreRemembered(NotThisLedger):
+    """This host remembers what the ledger does not know since another host accepted its loss."""
 
 
 class Line(Record):
@@ -131,7 +142,8 @@ class Journal:
         """Refuse a store that has forgotten or changed what this host saw committed.
 
         `facts` were read before the store: it may know more than they say, never less, but for what was pruned. Facts
-        of an earlier epoch are from before a loss that was accepted; of a later one, the store should know, too.
+        of a later epoch the store should know, too. Those of an earlier one are from before a loss that was accepted:
+        here, and then what they say was put back; or, where none is newer, on another host (MoreRemembered).
         """
         latest = max((int(fact["epoch"]) for fact in facts), default=0)
         if latest > self.epoch:
@@ -141,9 +153,31 @@ class Journal:
             )
         known = [fact for fact in facts if fact["epoch"] == self.epoch]
         if not known:
+            self._check_what_is_older(facts, store)
             return
         if contradiction := self.contradiction(max(known, key=lambda fact: int(fact["seq"])), store):
             raise NotThisLedger(contradiction, _MEND)
+
+    def _check_what_is_older(self, facts: list[dict[str, Any]], store: Store) -> None:
+        """Refuse a ledger in an epoch that this host has not met yet, where it does not know this host's last windows.
+
+        The numbers of events mean nothing across a loss, so they are looked up by what they say.
+        """
+        newest: dict[RunKey, dict[str, Any]] = {}
+        for fact in reversed(facts):
+            if "start" in fact and fact["event"] not in SAY_NOTHING and _says_more_than_a_refusal(fact):
+                newest.setdefault(RunKey(fact["job"], fact["window"], fact["input"]), fact)
+        for key, fact in list(newest.items())[:LOOKED_UP]:
+            if not _known(key, fact, store):
+                from shlex import quote
+
+                raise MoreRemembered(
+                    f"a loss was accepted on another host (epoch {self.epoch}), and this host remembers what the ledger"
+                    f" does not: {fact['event']} of {key.job}:{key.window}.",
+                    "No job runs here, since finished windows might run again. Bring in what this host remembers:"
+                    f" ranonce import {quote(self.path)} (or accept the loss here, too: ranonce accept-loss --reason"
+                    " TEXT)",
+                )
 
     def contradiction(self, fact: dict[str, Any], store: Store) -> str | None:
         """Say how the store contradicts one fact of its epoch; None where it does not."""
@@ -175,6 +209,27 @@ class Journal:
             if self._clock and fact.get("clock") == self._clock:
                 return (now - parse_instant(fact["at"])) - (boot_clock() - float(fact["boot"]))
         return 0.0
+
+
+def _says_more_than_a_refusal(fact: dict[str, Any]) -> bool:
+    return fact["event"] != "skipped" or fact["reason"] in SEEN_DONE
+
+
+def _known(key: RunKey, fact: dict[str, Any], store: Store) -> bool:
+    """Whether the store knows that a window has come as far as a fact says, by whichever attempt."""
+    snap = store.read(key, int(parse_instant(fact["start"])))
+    run = snap.run
+    if run is None:
+        return snap.pruned is not None
+    generation, attempt = int(fact.get("generation", 1)), int(fact["attempt"])
+    if run.generation != generation:
+        return run.generation > generation
+    if run.status == DONE:
+        return True
+    if fact["event"] in (DONE, "skipped") or fact.get("as") == DONE:
+        return False
+    over = fact["event"] not in ("start", "expired")
+    return run.attempt > attempt or (run.attempt == attempt and (run.status != RUNNING or not over))
 
 
 def _identity(event: Event) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ranonce import lifecycle
 from ranonce.calendars import NEVER
 from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint
-from ranonce.journal import Journal
+from ranonce.journal import Journal, MoreRemembered
 from ranonce.lifecycle import CLOCK_SLACK_SECONDS as CLOCK_SLACK_SECONDS
 from ranonce.lifecycle import Claim, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
 from ranonce.liveness import HostIdentity, boot_clock, examine, forget, others_may_write, this_host, unrecorded
@@ -29,6 +29,7 @@ from ranonce.windows import Schedule, Window
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from ranonce.lifecycle import Ask, Decision, Event, Run, Snapshot
     from ranonce.storeclock import StoreClock
@@ -82,6 +83,8 @@ class OpenLedger:
         self._clock = clock or _clock_of(store)
         self.journal = Journal(folder, store.identity().epoch, present=self.now) if folder else None
         self._left: _Left | None = None
+        self._unmet: list[dict[str, Any]] = []  # the journal's end, while it says what the ledger does not know
+        self._unmet_said = ""
 
     @classmethod
     def open(
@@ -92,12 +95,14 @@ class OpenLedger:
         state_folder: str | None,
         wait_seconds: float = 30.0,
         reading: bool = False,
+        bringing: bool = False,
     ) -> OpenLedger:
         """Open the ledger at a store's URL, and make sure it is the one that is meant.
 
         `ledger` is the id it must have; without one, this host must have seen the ledger at that URL before. With
         `reading` nothing is created on this host. Raises NotThisLedger for any other ledger, or for one that has gone
-        back in time; StoreUnavailable if it cannot be reached.
+        back in time; StoreUnavailable if it cannot be reached. That this host remembers more since another one accepted
+        a loss keeps nobody from reading, or from `bringing` in what is remembered: it is a warning then.
         """
         expected = ledger or (known_ledger(state_folder, url) if state_folder else None)
         folder = os.path.join(state_folder, expected) if state_folder and expected else None
@@ -122,7 +127,7 @@ class OpenLedger:
             )
         opened = cls(store, folder=folder, wait_seconds=wait_seconds)
         if opened.journal:
-            opened.journal.check(seen, store)
+            opened._compare(seen, warn=reading or bringing)
             opened._look_at_the_clock(opened.journal.clock_jump(seen, opened.now()))
         opened.warn_of_the_clock()
         if folder and not (os.path.isdir(folder) if reading else _usable(folder)):
@@ -130,6 +135,31 @@ class OpenLedger:
             if not reading:
                 opened.warnings.append(f"no state folder {folder!r}: no journal and no proof of death on this host")
         return opened
+
+    def _compare(self, seen: list[dict[str, Any]], *, warn: bool) -> None:
+        """Compare the end of the journal with the store."""
+        assert self.journal is not None
+        try:
+            self.journal.check(seen, self.store)
+        except MoreRemembered as error:
+            if not warn:
+                raise
+            self._unmet, self._unmet_said = seen, str(error)
+            self.warnings.append(self._unmet_said)
+
+    def remembers_more(self) -> bool:
+        """Whether this host still remembers what the ledger does not know, since another one accepted a loss.
+
+        Until it is brought in nothing may be noted in the journal: that would make this host forget.
+        """
+        if self._unmet and self.journal is not None:
+            try:
+                self.journal.check(self._unmet, self.store)
+            except MoreRemembered:
+                return True
+            self._unmet = []
+            self.warnings = [each for each in self.warnings if each != self._unmet_said]
+        return False
 
     def _look_at_the_clock(self, jump: float) -> None:
         """Say when the real clock reads earlier than the ledger's last event, or has jumped since this host's last."""
@@ -215,7 +245,7 @@ class OpenLedger:
                 raise StoreUnavailable(f"{key} changed faster than it could be decided on.", "Try again later.")
 
     def _note(self, events: tuple[Event, ...]) -> None:
-        if self.journal is None:
+        if self.journal is None or self.remembers_more():
             return
         try:
             self.journal.append(events)

@@ -76,7 +76,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     if parsed.get("tz") is not None and parsed.get("every") is None:
         raise UsageError("--tz is the zone of --every, which is missing.", "Write --every RULE --tz ZONE.")
     dry = parsed.flag("dry-run")
-    _, ledger = open_ledger(parsed, environ, reading=dry)
+    _, ledger = open_ledger(parsed, environ, reading=dry, bringing=True)
     source = Source(
         parsed.arguments[0],
         parsed.get("now", ledger.now()),

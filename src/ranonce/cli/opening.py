@@ -17,14 +17,20 @@ if TYPE_CHECKING:
 
 
 def open_ledger(
-    parsed: Parsed, environ: Mapping[str, str], *, job: str | None = None, reading: bool = False
+    parsed: Parsed,
+    environ: Mapping[str, str],
+    *,
+    job: str | None = None,
+    reading: bool = False,
+    bringing: bool = False,
 ) -> tuple[Config, OpenLedger]:
     """Return the configuration and the ledger it names. With `job`, only that job's settings are read.
 
-    `reading`: nothing is created on this host. Raises ConfigError, NotThisLedger or StoreUnavailable.
+    `reading`: nothing is created on this host; `bringing`: what this host remembers more may be brought in. Raises
+    ConfigError, NotThisLedger or StoreUnavailable.
     """
     config = read_config(parsed, environ, job=job)
-    return config, ledger_of(config, environ, reading=reading)
+    return config, ledger_of(config, environ, reading=reading, bringing=bringing)
 
 
 def read_config(
@@ -35,7 +41,9 @@ def read_config(
     return load(path, environ, store=parsed.get("store"), job=job, pass_over=pass_over)
 
 
-def ledger_of(config: Config, environ: Mapping[str, str], *, reading: bool = False) -> OpenLedger:
+def ledger_of(
+    config: Config, environ: Mapping[str, str], *, reading: bool = False, bringing: bool = False
+) -> OpenLedger:
     """Open the ledger that the configuration names. Raises ConfigError, NotThisLedger or StoreUnavailable."""
     ledger = config.ledger
     return OpenLedger.open(
@@ -44,6 +52,7 @@ def ledger_of(config: Config, environ: Mapping[str, str], *, reading: bool = Fal
         state_folder=_state_folder(environ),
         wait_seconds=ledger.store_wait,
         reading=reading,
+        bringing=bringing,
     )
 
 

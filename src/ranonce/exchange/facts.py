@@ -12,7 +12,7 @@ from ranonce.exchange import form
 from ranonce.exchange.lines import Bad, Block
 from ranonce.exchange.lookup import Place
 from ranonce.folding import OUTCOMES
-from ranonce.journal import decode
+from ranonce.journal import SEEN_DONE, decode
 from ranonce.lifecycle import DONE, HELD, Event, Run, RunKey
 from ranonce.merging import Told, folded, state_of
 from ranonce.timefmt import DAY, INSTANTS_END, parse_instant, shown
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ranonce.exchange.lookup import Find
 
-#: Reasons of a refused trigger that say: it was done.
-SEEN_DONE = ("done", "conflict", "pruned")
 #: The owner of an attempt that nobody names.
 SOMEBODY = "imported"
 #: So many windows without a verdict are kept in mind while a file is read; then the oldest count as crashed.

@@ -73,10 +73,14 @@ class Import:
 
     def carry_out(self) -> Report:
         """Import all of it. Raises UsageError or ConfigError where that cannot even begin."""
-        self.ledger.settle_unrecorded()
+        lacking = self.ledger.remembers_more()
+        if not lacking:
+            self.ledger.settle_unrecorded()
         for item in self.reading.items():
             self._take(item)
         self._commit(last=True)
+        if lacking and not self.ledger.remembers_more():
+            self.ledger.settle_unrecorded()  # before, the ledger did not know the attempts that they are of
         return Report(
             self.reading.format,
             dict(self.counts),
@@ -234,7 +238,7 @@ def untouched(store: Store) -> bool:
 
 def note_last(ledger: OpenLedger, last: Event | None) -> None:
     """Let this host remember the newest event of what it has just brought in: a store without it went back in time."""
-    if ledger.journal is None or last is None:
+    if ledger.journal is None or last is None or ledger.remembers_more():
         return
     try:
         ledger.journal.append((last,))
