@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim
 from ranonce.stores import open_store, site_of
 from ranonce.stores.postgres import PostgresStore
-from ranonce.storeurl import server_of
+from ranonce.storeurl import masked, server_of
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 from tests.contract.stores import LEDGER
 from tests.contract.test_races import Racers
@@ -351,6 +352,14 @@ def test_without_the_driver_it_is_said_what_to_install(url):
     assert "pip install 'ranonce[postgres]'" in said.stdout, said
 
 
+def test_a_driver_that_cannot_be_loaded_says_why(url, tmp_path):
+    (tmp_path / "psycopg.py").write_text("raise ImportError('no pq wrapper available.\\n- libpq.so is missing')\n")
+    program = "import sys; from ranonce.stores import open_store; open_store(sys.argv[1], wait_seconds=1)"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    said = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, env=env)
+    assert "psycopg 3, which cannot be loaded here: no pq wrapper available. - libpq.so is missing." in said.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -358,6 +367,11 @@ def test_without_the_driver_it_is_said_what_to_install(url):
         (lambda url: url.replace("//postgres@", "//nobody@"), 'role "nobody" does not exist'),
         (lambda url: url.replace("?", "?colour=green&"), "not an address of PostgreSQL"),
         (lambda url: url.replace("?", "?sslmode=require&"), "does not support SSL"),
+        (lambda url: url.replace("?", "?sslmode=verify-ful&"), 'invalid sslmode value: "verify-ful"'),
+        (lambda url: url.replace("?", "?target_session_attrs=rw&"), "invalid target_session_attrs value"),
+        (lambda url: url.replace("?", "?ssl_min_protocol_version=9&"), 'invalid "ssl_min_protocol_version" value'),
+        (lambda url: url.replace("?", "?keepalives_idle=x&"), "invalid integer value"),
+        (lambda url: re.sub(r":[0-9]+/", ":99999/", url), "invalid port number"),
     ],
 )
 def test_an_address_that_will_never_do_is_refused_at_once(url, change, said):
@@ -368,8 +382,9 @@ def test_an_address_that_will_never_do_is_refused_at_once(url, change, said):
 
 
 def test_a_server_that_is_not_there_is_unavailable(url, postgres):
-    with pytest.raises(StoreUnavailable, match=r"could not be reached in time: .*refused"):
+    with pytest.raises(StoreUnavailable, match=r"could not be reached in time: .*Connection refused\.") as refused:
         open_store(url.replace(str(postgres.port), "1"), wait_seconds=0.2)
+    assert "?" not in refused.value.sentence.replace(masked(url.replace(str(postgres.port), "1")), "")
 
 
 def test_a_read_only_server_is_named(url):

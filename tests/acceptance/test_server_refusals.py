@@ -179,7 +179,7 @@ def test_without_the_driver_it_is_said_what_to_install(sql):
     (sql.root / "sitecustomize.py").write_text("import sys; sys.modules['psycopg'] = None\n")
     ran = sql.run(env={"PYTHONPATH": str(sql.root)})
     assert (ran.exit, ran.receipt["event"]) == (TO_MEND, "unavailable")
-    assert "not installed" in ran.sentence
+    assert "psycopg 3, which cannot be loaded here: import of psycopg halted" in ran.sentence
     assert "pip install 'ranonce[postgres]'" in ran.sentence
     goes_on(sql)
 

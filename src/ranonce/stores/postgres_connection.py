@@ -8,6 +8,7 @@ another one.
 
 from __future__ import annotations
 
+import re
 import select
 import time
 
@@ -27,8 +28,10 @@ try:
     from psycopg import pq
 except ImportError as error:
     raise ConfigError(
-        "a ledger in PostgreSQL needs the driver psycopg 3, which is not installed here.",
-        "Install it: pip install 'ranonce[postgres]'",
+        "a ledger in PostgreSQL needs the driver psycopg 3, which cannot be loaded here: "
+        + " ".join(str(error).split()).rstrip(".")
+        + ".",
+        "Install it: pip install 'ranonce[postgres]' (from a checkout: pip install '.[postgres]')",
     ) from error
 
 Row = tuple["str | None", ...]
@@ -76,9 +79,15 @@ REFUSED_FOR_GOOD = (
     "not permitted to log in",
     "permission denied for database",
     "does not support SSL",
+    "private key file",
+    "bad value for",
 )
+#: The same of a value in the address.
+INVALID = re.compile(r"(?:^|: )invalid (?:[\w\"]+ value|port number|integer value)\b")
+#: What the driver asks after it has said what is wrong.
+ASKED_BACK = re.compile(r"\s+Is the server running [^?]*\?")
 #: What to do where a password is missing or wrong.
-WHENCE = "give it in RANONCE_STORE with the whole address, as ${NAME} in the configuration, or in ~/.pgpass."
+WHENCE = "give the password in RANONCE_STORE with the whole address, as ${NAME} in the configuration, or in ~/.pgpass."
 
 
 FINE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY})
@@ -206,7 +215,7 @@ class Connection:
                 return self._driver.pgconn
             except psycopg.Error as error:
                 said = _said(error)
-                if any(words in said for words in REFUSED_FOR_GOOD):
+                if INVALID.search(said) or any(words in said for words in REFUSED_FOR_GOOD):
                     step = WHENCE if "password" in said else "mend the address or the server."
                     raise ConfigError(f"{self.shown} cannot be used: {said}.", f"Nothing was run; {step}") from error
                 if time.monotonic() + pause > give_up:
@@ -414,7 +423,8 @@ def _words(message: bytes) -> str:
 
 
 def _said(error: Exception) -> str:
-    return _words(str(error).encode("utf-8", "replace")) or type(error).__name__
+    said = ASKED_BACK.sub("", str(error))
+    return _words(said.encode("utf-8", "replace")) or type(error).__name__
 
 
 def _passes(state: str) -> bool:
