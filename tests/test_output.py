@@ -294,3 +294,13 @@ def test_pipes_are_the_size_that_the_bounds_are_made_for():
     assert fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ) <= output.PIPE_BYTES
     os.close(reader)
     os.close(writer)
+
+
+def test_a_file_of_receipts_says_why_nothing_was_run(world):
+    kept = world.root / "receipts"
+    world.store.rename(world.root / "elsewhere")
+    ran = world.run("--receipt", str(kept))
+    assert ran.exit == 78
+    [receipt] = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert receipt["event"] == "unavailable"
+    assert f"ranonce: {receipt['sentence']}" in ran.err

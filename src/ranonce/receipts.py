@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ranonce.errors import RanonceError
+
 #: Events and reasons that need nobody's attention: a crontab line with `--receipt problems` mails the rest.
 QUIET = {("done", None), ("skipped", "done"), ("skipped", "pruned")}
 
@@ -109,6 +111,12 @@ class Receipts:
         if terminal and self.quiet and not problem:
             return
         say(receipt.as_sentence() if terminal and not self.as_json else receipt.as_json())
+
+    def unavailable(self, job: str, error: RanonceError) -> None:
+        """Give out that an invocation ended before it had a window. Standard error gets the sentence by itself, so it
+        stands in the receipt for a file."""
+        sentence = None if self.mode in ("all", "problems") else str(error)
+        self.write(Receipt("unavailable", job, exit=error.exit_status, reason=error.code, sentence=sentence))
 
     def _append(self, line: str) -> None:
         try:

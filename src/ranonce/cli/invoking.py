@@ -11,7 +11,7 @@ from ranonce.cli.options import Option
 from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable, UsageError
 from ranonce.invocation import Asked, Invocation, digest_of
 from ranonce.names import check_job_name
-from ranonce.receipts import Receipt, Receipts
+from ranonce.receipts import Receipts
 from ranonce.record import Record
 from ranonce.signals import Signals, die_by
 
@@ -70,7 +70,7 @@ def carry_out(
             receipts.mode = invocation.spec.receipt
             status, signum = do(Call(invocation, signals, receipts, parsed.flag("raw-exit")))
         except (StoreUnavailable, NotThisLedger, ConfigError) as error:
-            receipts.write(Receipt("unavailable", job, exit=error.exit_status, reason=error.code))
+            receipts.unavailable(job, error)
             raise
     if signum is not None:
         die_by(signum)

@@ -29,7 +29,7 @@ from ranonce.python.answers import Stop
 from ranonce.python.calling import Place
 from ranonce.python.job import Call, called, drive
 from ranonce.python.verdict import TimeLimit, ended_well, exit_text, of_the_job
-from ranonce.receipts import Receipt, Receipts, say
+from ranonce.receipts import Receipts, say
 from ranonce.signals import STOP_SIGNALS, die_by, hold_standard_streams
 from ranonce.timefmt import shown
 
@@ -145,7 +145,7 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
         else:
             drive(job._conduct, call, None, signals.call)
     except (StoreUnavailable, NotThisLedger, ConfigError) as error:
-        receipts.write(Receipt("unavailable", job.name, exit=error.exit_status, reason=error.code))
+        receipts.unavailable(job.name, error)
         raise
     if not results:
         assert signals.first is not None, "a call has a window, unless a signal came before it"
