@@ -528,7 +528,7 @@ def test_a_web_server_and_a_database_are_not_taken_for_a_ledger(postgres):
         ):
             open_store(f"redis://127.0.0.1:{web.server_port}/0", wait_seconds=1)
         web.shutdown()
-    with pytest.raises(StoreUnavailable, match="closed the connection"):
+    with pytest.raises(StoreUnavailable, match=r"closed the connection before its first answer \(is it a Redis"):
         open_store(f"redis://127.0.0.1:{postgres.port}/0", wait_seconds=0.5)
 
 
@@ -572,6 +572,18 @@ def test_an_address_says_where_and_as_whom():
     for address in ("redis://h:1/0?protocol=3", "redis://h:1/0?ssl_ca_certs=/x", "rediss://h:1/0?ssl_cert_reqs=none"):
         with pytest.raises(ConfigError):
             target_of(address, "")
+
+
+def test_a_user_whose_password_is_kept_elsewhere_is_told_where_it_comes_from():
+    with pytest.raises(ConfigError, match="names the user jobs with an empty password") as refused:
+        target_of("redis://jobs:@h:1/0", "redis://jobs:@h:1/0")
+    assert "Set RANONCE_STORE" in refused.value.next_step
+
+
+def test_a_misspelt_option_is_answered_with_all_there_are():
+    with pytest.raises(ConfigError, match="'namespce' is not known") as refused:
+        target_of("redis://h:1/0?namespce=x", "")
+    assert "namespace" in refused.value.next_step
 
 
 def test_two_databases_of_a_server_are_two_places(url):

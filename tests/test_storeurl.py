@@ -138,6 +138,7 @@ def test_whether_a_server_is_this_hosts_own_is_known(url: str, local: bool) -> N
         ("postgresql://db/a/b", "is not the address of a store"),
         ("postgresql://db:fivefour/x", "is not the address of a store"),
         ("postgresql://a b@db/x", "cannot be read as an address"),
+        ("postgresql://app@db:5433O/x", "its port is no number"),
         ("postgresql://db/?dbname=x", "as an option (dbname=)"),
         ("postgresql://db/x?dbname=y", "as an option (dbname=)"),
         ("postgresql://db/x?schema", "is not the address of a store"),
@@ -169,6 +170,27 @@ def test_a_mistake_is_named_in_one_sentence_with_the_next_step(written: str, sen
         store_url(option_store(written), {})
     assert sentence in refused.value.sentence
     assert refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("written", "step"),
+    [
+        ("postgresql://app@db:5433O/x", "Write HOST:5432"),
+        ("redis://cache:six/0", "Write HOST:6379"),
+        ("postgresql:/app@db/x", "Write postgresql://USER@HOST/DATABASE"),
+        ("postgresql:/x", "Write postgresql://USER@HOST/DATABASE"),
+        ("postgresql://app@x@db:5432/x", "percent-encoded"),
+    ],
+)
+def test_what_is_advised_is_what_would_help(written: str, step: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        normal(written)
+    assert step in refused.value.next_step
+
+
+def test_a_word_that_may_be_a_user_is_told_to_be_that_or_a_password() -> None:
+    assert "holds a password, or a user without one." in refused_option("redis://jobs@r/0").sentence
+    assert "holds a password." in refused_option("redis://:hunter2@r/0").sentence
 
 
 # --- passwords ------------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ _ADDRESS = re.compile(
     rf"(?P<slash>/(?P<database>{_WORD}*))?"
     rf"(?P<question>\?(?P<options>(?:{_VARIABLE}|%[0-9A-Fa-f]{{2}}|[^\s%@#])*))?"
 )
+_BAD_PORT = re.compile(r"[^:/?#\[\]]*:(?=[^/?#:,]*[^/?#:,\d])[^/?#:,]*(?:/|$)")
 _SECRET_OPTION = re.compile(r"\w*(?:password|secret)", re.IGNORECASE)
 _SECRET_IN_TEXT = re.compile(rf"({_SECRET_OPTION.pattern}=).*", re.IGNORECASE)
 _ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
@@ -65,13 +66,13 @@ class Parts(Record):
         return f"{self.scheme}://{before}{self.hosts}{database}{'?' if options else ''}{options}"
 
     @property
-    def _misplaced(self) -> bool:
+    def misplaced(self) -> bool:
         """A Redis user without a password is a password at the wrong place."""
         return bool(self.user) and self.password is None and self.scheme in ("redis", "rediss")
 
     def secrets(self) -> Iterator[str]:
         """Yield what nobody may see."""
-        if self._misplaced:
+        if self.misplaced:
             yield self.user or ""
         if self.password:
             yield self.password
@@ -80,7 +81,7 @@ class Parts(Record):
     def masked(self) -> Parts:
         """Return the address with each secret replaced by asterisks."""
         return self.replace(
-            user=MASK if self._misplaced else self.user,
+            user=MASK if self.misplaced else self.user,
             password=MASK if self.password else self.password,
             options=tuple(
                 (name, MASK if value and _SECRET_OPTION.fullmatch(name) else value) for name, value in self.options
@@ -89,7 +90,7 @@ class Parts(Record):
 
     def public(self) -> Parts:
         """Return the address without its secrets; a Redis user keeps the colon that tells him from a password."""
-        user = None if self._misplaced else self.user or None
+        user = None if self.misplaced else self.user or None
         return self.replace(
             user=user,
             password="" if user and self.scheme != "postgresql" else None,
@@ -176,6 +177,12 @@ def literal_secret(text: str) -> bool:
     return bool(re.sub(_VARIABLE, "", maybe))
 
 
+def names_only_a_user(text: str) -> bool:
+    """Say whether the one secret in a text may be the name of a user, of whom a password would be kept."""
+    parts = parts_of(text)
+    return parts is not None and parts.misplaced and len(list(parts.secrets())) == 1
+
+
 # --- the normal form ------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +206,13 @@ def _no_address(written: StoreText, text: str, scheme: str) -> RanonceError:
     if put_in:
         return written.error(
             f"{written.place}: with {', '.join(put_in)} put in, this is not the address of a store.", ENCODE
+        )
+    if "://" not in text:
+        return written.error(f"{written.place}: {shown(masked(text))} is not the address of a store.", _example(scheme))
+    if _BAD_PORT.match(text.rpartition("@")[2].rpartition("://")[2]):
+        return written.error(
+            f"{written.place}: {shown(masked(text))} is not the address of a store: its port is no number.",
+            f"Write HOST:{'5432' if scheme == 'postgresql' else REDIS_PORT}, or the port's own number.",
         )
     if "@" not in text:
         return written.error(f"{written.place}: {shown(masked(text))} is not the address of a store.", _example(scheme))

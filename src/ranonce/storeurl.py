@@ -193,11 +193,12 @@ def refuse_password(written: StoreText) -> None:
     """Refuse a password that stands literally in the text; `${NAME}` is the way to have one."""
     if written.text.partition(":")[0].lower() in SCHEMES:
         return
-    from ranonce.serverurl import literal_secret
+    from ranonce.serverurl import literal_secret, names_only_a_user
 
     if literal_secret(written.text):
+        user = names_only_a_user(written.text)
         raise written.error(
-            f"{written.place}: {shown(masked(written.text))} holds a password.",
+            f"{written.place}: {shown(masked(written.text))} holds a password{', or a user without one' * user}.",
             "Credentials come from the environment only: write ${STORE_PASSWORD} in its place and set that variable."
             if written.base is not None
             else "Arguments can be read by others on this host: put the whole address into RANONCE_STORE.",

@@ -34,6 +34,12 @@ def test_it_says_what_it_made_and_what_to_set_elsewhere(bare):
     assert bare.run().said() == (0, "done", None)
 
 
+@on_postgres
+def test_what_is_to_be_set_elsewhere_may_be_pasted_into_a_shell(bare):
+    bare.url = bare.url.replace("?", "?application_name=nightly&")
+    assert f"\nRANONCE_STORE='{bare.url}'\n" in init(bare).out.decode()
+
+
 @on_servers
 def test_said_again_it_changes_nothing(world):
     world.run()

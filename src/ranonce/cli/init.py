@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ranonce.config import LedgerSpec
     from ranonce.stores.base import Site
 
+#: What would end the value of an assignment in a shell, or change it.
+SPECIAL = set("&;|<>()$`'\"\\~#*!{} \t")
+
 COMMAND = Command(
     "init",
     (),
@@ -162,12 +165,19 @@ def _tell(made: Made, store: str, problem: str | None) -> None:
     else:
         print(f"No configuration was written: {problem} Set instead:")
     if masked(store) == store:
-        print(f"RANONCE_STORE={store}")
+        print(f"RANONCE_STORE={_for_a_shell(store)}")
     else:
         print(f"RANONCE_STORE=…   # the whole address with its password, which is written nowhere; {_whence(made)}")
     print(f"RANONCE_LEDGER={made.ledger}")
     if made.created:
         print('Next: ranonce add JOB --every "0 2 * * *" -- COMMAND')
+
+
+def _for_a_shell(text: str) -> str:
+    """Return a value as it is assigned in a shell, in quotes only where it needs them."""
+    import shlex
+
+    return shlex.quote(text) if set(text) & SPECIAL else text
 
 
 def _whence(made: Made) -> str:

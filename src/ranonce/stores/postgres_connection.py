@@ -253,7 +253,10 @@ class Connection:
         if state == OTHER_LEDGER:
             return NotThisLedger(f"{self.shown} holds another ledger now: {words}.", LOST)
         if state in MISSING:
-            return NotThisLedger(f"there is no whole ledger at {self.shown}: {words}.", LOST)
+            return NotThisLedger(
+                f"there is no whole ledger at {self.shown}: {words}.",
+                f"{LOST}. If it lies elsewhere, correct schema= in the address.",
+            )
         if state in DAMAGED or state.startswith("23"):
             return NotThisLedger(f"the ledger at {self.shown} is damaged: {words}.", LOST)
         if state == REFUSED:

@@ -55,10 +55,16 @@ def target_of(address: str, shown: str) -> Target:
     told = {name: _decoded(value) for name, value in parts.options}
     if strange := sorted(set(told) - set(OPTIONS)):
         raise ConfigError(
-            f"{shown}: the option {strange[0]!r} is not known.", f"An address may have {', '.join(OPTIONS)}."
+            f"{shown}: the option {strange[0]!r} is not known.", f"An address may have namespace, {', '.join(OPTIONS)}."
         )
     user = told.pop("username", None) or (_decoded(parts.user) if parts.user else None)
     password = told.pop("password", None) or (_decoded(parts.password) if parts.password else None)
+    if user is not None and password is None and parts.password is not None:  # as `init` writes it
+        raise ConfigError(
+            f"{shown} names the user {plain(user)} with an empty password.",
+            "Nothing was run. Set RANONCE_STORE to the whole address, or write ${NAME} as the password in the"
+            " configuration.",
+        )
     if user is not None and password is None:
         raise ConfigError(
             f"{shown} names a user without a password, or a password without its colon.",
@@ -82,6 +88,7 @@ class Wire:
         """Connect and log in until an instant of the monotonic clock. Raises Broken, Answer, Foreign, Untrusted."""
         self._read = b""
         self._at = 0
+        self._heard = False
         try:
             self._sock = _connected(target, give_up)
         except OSError as error:
@@ -177,7 +184,9 @@ class Wire:
             self._sock.settimeout(_left(give_up))
             part = self._sock.recv(max(READ_AT_ONCE, min(least, 1 << 20)))
             if not part:
-                raise Broken("the server closed the connection")
+                first = "" if self._heard else " before its first answer (is it a Redis or Valkey server?)"
+                raise Broken(f"the server closed the connection{first}")
+            self._heard = True
             parts.append(part)
             least -= len(part)
         self._read, self._at = b"".join(parts), 0
