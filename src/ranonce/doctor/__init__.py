@@ -121,7 +121,7 @@ def _of_store(patient: Patient, config: Config, opened: Store, ledger: _Ledger) 
     if journal is not None and patient.deep:
         steps.append(("journal", lambda: witness.every_line(journal, opened)))
     if patient.deep:
-        steps.append(("events", lambda: records.records(opened, gaps=ledger.kind.gaps)))
+        steps.append(("events", lambda: records.records(opened, restore=ledger.kind.restore, gaps=ledger.kind.gaps)))
     steps += [
         ("losses", lambda: store.losses(opened)),
         ("clock", lambda: clocks.clock(opened, journal, ledger.facts)),

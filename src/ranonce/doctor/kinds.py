@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ranonce.doctor.finding import RESTORE
 from ranonce.record import Record
 from ranonce.storeurl import server_of, sqlite_path
 
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 
 class Kind(Record):
     """What is particular to a kind of store. `gaps` says why numbers of events are missing there though nobody has
-    removed any, if they may be."""
+    removed any, if they may be; `restore` says how what was there before is had again."""
 
     before: Callable[[str, str | None], Iterator[Finding]]  # of its place, by its URL; and what was accepted of that
     steps: Steps
     let_go: Callable[[Store], None]
     gaps: str | None = None
+    restore: str = RESTORE
 
 
 def kind_of(url: str) -> Kind:
@@ -37,15 +39,15 @@ def kind_of(url: str) -> Kind:
     if sqlite_path(url) is not None:
         from ranonce.doctor import sqlite
 
-        return Kind(sqlite.before, sqlite.steps, sqlite.let_go)
+        return Kind(sqlite.before, sqlite.steps, sqlite.let_go, restore=sqlite.RESTORE_OLDER)
     if server is not None and server.scheme == "postgresql":
         from ranonce.doctor import postgres
 
-        return Kind(_nothing, postgres.steps, _close, postgres.GAPS)
+        return Kind(_nothing, postgres.steps, _close, postgres.GAPS, postgres.RESTORE_OLDER)
     if server is not None:
         from ranonce.doctor import redis
 
-        return Kind(_nothing, redis.steps, _close)
+        return Kind(_nothing, redis.steps, _close, restore=redis.RESTORE_OLDER)
     return Kind(_nothing, lambda store, deep: [], _close)
 
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Why numbers of events may be missing. Source: the PostgreSQL manual, "Sequence Manipulation Functions".
 GAPS = "PostgreSQL passes over numbers where a transaction fails or the server restarts"
+RESTORE_OLDER = (
+    "restore the ledger from a backup of before that (pg_dump and pg_restore, or the server's own), and see who may"
+    " write its tables"
+)
 MEND = "bring it up to date, as its owner: ranonce init"
 
 

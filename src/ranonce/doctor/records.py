@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from ranonce.doctor.finding import Check, few
+from ranonce.doctor.finding import RESTORE, Check, few
 from ranonce.errors import RanonceError
 from ranonce.folding import TELL_OF_A_RUN, Story, disagreements
 
@@ -28,11 +28,11 @@ LOOKS = 5
 #: Numbers of events are noted in pieces of so many bytes.
 PIECE_BYTES = 64
 IMPORT = "if an export was damaged, and a whole one can be had, import that"
-RESTORE = "restore the ledger from a backup of before that (ranonce backup), and see who may write the file"
 
 
-def records(store: Store, *, gaps: str | None = None) -> Iterator[Finding]:
-    """Compare every run with its events, and look for events that are gone. `gaps` says why numbers may be missing."""
+def records(store: Store, *, restore: str = RESTORE, gaps: str | None = None) -> Iterator[Finding]:
+    """Compare every run with its events, and look for events that are gone. `restore` says how what was there before
+    is had again, `gaps` why numbers may be missing."""
     check = Check("events", "folded all events and compared them with the runs")
     numbers = Numbers(store.upkeep().pruned_seq(), store.identity().created_at)
     runs = faults = 0
@@ -43,12 +43,12 @@ def records(store: Store, *, gaps: str | None = None) -> Iterator[Finding]:
                 for sentence in _looked_at_again(store, place):
                     faults += 1
                     if faults <= SHOWN:
-                        yield check.of(place[0]).problem(sentence, RESTORE)
+                        yield check.of(place[0]).problem(sentence, restore)
     except RanonceError as error:
-        yield check.problem(f"could not go on after {few(runs, 'run')}: {error.sentence}", RESTORE)
+        yield check.problem(f"could not go on after {few(runs, 'run')}: {error.sentence}", restore)
         return
     if faults > SHOWN:
-        yield check.problem(f"{few(faults - SHOWN, 'more fault')} like these", RESTORE)
+        yield check.problem(f"{few(faults - SHOWN, 'more fault')} like these", restore)
     pruned = store.upkeep().pruned_seq()  # asked again: somebody may have pruned meanwhile
     gone = [(first, last) for first, last in numbers.gone() if last > pruned]
     if gone and gaps is not None:
@@ -59,7 +59,7 @@ def records(store: Store, *, gaps: str | None = None) -> Iterator[Finding]:
         if numbers.never_came(last):
             yield check.note(f"{which} not there: they did not come in with what was imported", IMPORT)
         else:
-            yield check.problem(f"{which} gone, and nothing was pruned there", RESTORE)
+            yield check.problem(f"{which} gone, and nothing was pruned there", restore)
     if not faults and (not gone or gaps is not None):
         yield check.ok(f"{few(runs, 'run')} and {few(numbers.count, 'event')} tell the same")
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ranonce.stores.redis import RedisStore
 
 
+RESTORE_OLDER = "restore the ledger from the server's backup of before that, and see who may write its keys (ACL LIST)"
+
+
 def steps(store: Store, *, deep: bool) -> list[Step]:
     """Return what is looked at in the open ledger."""
     from ranonce.stores.redis import RedisStore

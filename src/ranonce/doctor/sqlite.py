@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ranonce.doctor.kinds import Step
     from ranonce.stores.base import Store
 
+RESTORE_OLDER = "restore the ledger from a backup of before that (ranonce backup), and see who may write the file"
 #: Up to this size a file is checked as a whole in an instant; a larger one only with --deep.
 SMALL_BYTES = 64 << 20
 #: Without --deep, a large file is looked through for so long.
