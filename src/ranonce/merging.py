@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # What became of a run that was told.
 ADDED, ADVANCED, SAME, KEPT, BUSY, PRUNED = "added", "advanced", "same", "kept", "busy", "pruned"
 
+#: The owner of an attempt that nobody names.
+NOBODY = "imported"
 #: Events that change no state.
 BESIDES = ("skipped", "lost", "noted")
 
@@ -67,6 +69,8 @@ def merge(told: Told, known: Run | None, known_events: Sequence[Event], *, live:
         return Merged(PRUNED) if pruned else Merged(ADDED, run, told.events)
     if run == known or (known.status == DONE and _brought_before(told, known_events)):
         return _completed(told, known_events)
+    if _did_it_too(told, known, known_events) and (twice := _continued(told, run, known, known_events)):
+        return twice
     if not _further(run, known):
         return Merged(SAME if run.status == known.status == DONE else KEPT)
     if live and not _is_verdict(told, run, known):
@@ -115,11 +119,12 @@ def _continued(told: Told, run: Run, known: Run, known_events: Sequence[Event]) 
 
 
 def _new(events: Iterable[Event], known_events: Sequence[Event]) -> tuple[Event, ...]:
-    known = {_identity(event) for event in known_events}
-    return tuple(event for event in events if _identity(event) not in known)
+    known = {identity(event) for event in known_events}
+    return tuple(event for event in events if identity(event) not in known)
 
 
-def _identity(event: Event) -> tuple[object, ...]:
+def identity(event: Event) -> tuple[object, ...]:
+    """Return what makes it the same fact wherever it is told: its number is each ledger's own."""
     return (event.key, round(event.at, 3), event.event, event.attempt, event.generation, event.owner, event.reason)
 
 
@@ -162,6 +167,19 @@ def _brought_before(told: Told, known_events: Sequence[Event]) -> bool:
         and _numbers(done) in (_numbers(event), event.data.get("told_as"))
         for event in known_events
     )
+
+
+def _did_it_too(told: Told, known: Run, known_events: Sequence[Event]) -> bool:
+    """Whether a host saw an attempt of its own complete what others have completed here: the window was done twice.
+
+    Only a journal tells of that. An owner that nobody names may be the one who is known.
+    """
+    done = _completion(told)
+    if known.status != DONE or done is None or done.event != DONE or done.data.get("imported") != "journal":
+        return False
+    owners = {event.owner for event in known_events if event.event == DONE and event.generation == known.generation}
+    unlike = bool(owners) and not owners & {done.owner, NOBODY}
+    return unlike and done.owner != NOBODY and done.generation == known.generation
 
 
 def _numbers(event: Event) -> dict[str, int]:

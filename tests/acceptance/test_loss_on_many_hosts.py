@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.losses import gone
+from tests.losses import copied, gone, rolled_back
 
 MONDAY, TUESDAY, WEDNESDAY = ("2026-11-09T12:00:00Z", "2026-11-10T12:00:00Z", "2026-11-11T12:00:00Z")
 ACCEPT = ("accept-loss", "--reason", "the disk died")
@@ -117,3 +117,32 @@ def test_work_whose_verdict_waits_there_is_known_after_the_import(world):
     world.ranonce("import", journal_of(world, there), env=there)
     assert world.run(now=TUESDAY, env=there).said() == (0, "skipped", "done")
     assert len(world.effects()) == 2
+
+
+@pytest.mark.every_store
+def test_two_losses_in_a_row_leave_a_ledger_that_is_whole(world):
+    assert world.run(now=MONDAY).exit == 0
+    copied(world)
+    assert world.run(now=TUESDAY).exit == 0
+    gone(world)
+    assert world.ranonce(*ACCEPT).exit == 0
+    rolled_back(world)
+    assert world.ranonce(*ACCEPT).exit == 0
+    assert [fact.event for fact in world.facts()] == ["start", "done", "start", "done"]
+    assert world.ranonce("doctor", "--deep").exit == 0
+    assert world.run(now=TUESDAY).said() == (0, "skipped", "done")
+
+
+@pytest.mark.every_store
+def test_a_window_that_was_done_here_and_there_is_told_as_done_twice_when_the_other_journal_comes_in(world):
+    there = lost_with_two_hosts(world)
+    assert world.run(now=TUESDAY).said() == (0, "done", None)  # nobody here knew
+    for again in (False, True):
+        told = json.loads(world.ranonce("import", "--json", journal_of(world, there)).out)
+        assert told["runs"].get("advanced", 0) == (0 if again else 1)
+        probe = world.ranonce("probe", "--since", MONDAY, "--until", WEDNESDAY, "--now", WEDNESDAY).out.decode()
+        assert "dupes=1" in probe
+        assert "completed 2 times" in probe
+        assert world.ranonce("doctor", "--deep").exit == 0
+    assert world.run(now=TUESDAY).said() == (0, "skipped", "done")
+    assert world.run(now=TUESDAY, env=there).said() == (0, "skipped", "done")

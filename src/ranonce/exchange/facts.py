@@ -14,7 +14,7 @@ from ranonce.exchange.lookup import Place
 from ranonce.folding import OUTCOMES
 from ranonce.journal import SEEN_DONE, decode
 from ranonce.lifecycle import DONE, HELD, Event, Run, RunKey
-from ranonce.merging import Told, folded, state_of
+from ranonce.merging import NOBODY, Told, folded, identity, state_of
 from ranonce.timefmt import DAY, INSTANTS_END, parse_instant, shown
 from ranonce.windows import Schedule, Window
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ranonce.exchange.lookup import Find
 
-#: The owner of an attempt that nobody names.
-SOMEBODY = "imported"
 #: So many windows without a verdict are kept in mind while a file is read; then the oldest count as crashed.
 MOST_OPEN = 20_000
 _LENGTHS = {4 + 1 + 2: 31 * DAY, 8: 7 * DAY, 10: DAY}  # of a month, a week, a day, by the length of its key
@@ -50,6 +48,8 @@ class Facts:
         where = (event.key, place.window.start)
         story = self._stories.setdefault(where, [])
         self._places[where] = place
+        if any(identity(one) == identity(event) for one in story):
+            return  # told twice: a fact that was put back after a loss is noted once more, in its new epoch
         last = story[-1] if story else None
         begun = any(one.event == "start" and one.attempt == event.attempt for one in story)
         if event.event in OUTCOMES | {"expired"} and not begun and event.attempt:
@@ -63,7 +63,7 @@ class Facts:
         story = self._stories.get((event.key, place.window.start), [])
         if any(one.event in (DONE, "released") for one in story):
             return
-        self.add(event.replace(event=DONE, reason=None, attempt=max(event.attempt, 1), owner=SOMEBODY), place)
+        self.add(event.replace(event=DONE, reason=None, attempt=max(event.attempt, 1), owner=NOBODY), place)
 
     def _start(self, story: list[Event], event: Event) -> None:
         if story and story[-1].event == "start":
@@ -98,7 +98,7 @@ class Facts:
         if told.status is None or told.started_at is None:
             return  # notes, and triggers that were refused: no run
         key, window = where[0], place.window
-        bare = Run(key, window.start, window.end, "", 1, 1, SOMEBODY, 0, place.schedule, "", 0.0)
+        bare = Run(key, window.start, window.end, "", 1, 1, NOBODY, 0, place.schedule, "", 0.0)
         yield Told(state_of(told, bare), events)
 
 
@@ -145,7 +145,7 @@ class JournalReader:
             fields.whole("attempt"),
             self._generation(key, event, fact),
             fields.text_or_none("reason"),
-            fields.text("owner") or SOMEBODY,
+            fields.text("owner") or NOBODY,
             "import",
             data={"imported": "journal"},
         )
@@ -255,7 +255,7 @@ class ReceiptReader:
             1,
             1,
             fields.text_or_none("reason") if event != "skipped" else None,
-            SOMEBODY,
+            NOBODY,
             "import",
             fields.text_or_none("version"),
             data={"imported": "receipts"},
