@@ -284,6 +284,15 @@ def test_a_scratch_ledger_that_could_not_be_made_leaves_nothing(tmp_path, tempor
     assert list(tmp_path.glob("ledger/*")) == []
 
 
+def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path, temporary):
+    url = f"sqlite:///{tmp_path}/none/deep/ledger.db"
+    with Stage(asked(tmp_path).replace(url=url)) as stage:
+        stage.declared("job")
+        assert list(tmp_path.glob("ranonce-scratch*")) != []
+    assert not (tmp_path / "none").exists()
+    assert list(tmp_path.glob("ranonce-scratch*")) == []
+
+
 def test_a_place_that_may_be_lost_is_noted(tmp_path, monkeypatch):
     monkeypatch.setattr("ranonce.stores.sqlite_site.SqliteSite.risk", lambda self: Risk("tmpfs", "it is in memory"))
     with Stage(asked(tmp_path)) as stage:

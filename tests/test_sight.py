@@ -9,13 +9,18 @@ import sys
 
 import pytest
 
-from ranonce import signs
+from ranonce import filesystem, signs
 from ranonce.claimant import claimant_of, text_of
 from ranonce.errors import StoreUnavailable
+from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import UNKNOWN, Sighting
 from ranonce.liveness import AttemptFile, this_host
 from ranonce.sight import ourselves, sighting_of
 from ranonce.signs import Sign, shown
+from ranonce.stores import open_store
+from ranonce.stores.sqlite_create import create
+from ranonce.terms import Locks
+from tests.contract.stores import LEDGER
 from tests.world import lives, wait_until
 
 OWNER, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
@@ -138,6 +143,18 @@ def test_a_kernel_without_such_locks_shows_no_sign_and_sees_none(tmp_path, monke
 def test_a_sign_that_cannot_be_looked_for_is_never_taken_for_none(tmp_path):
     with pytest.raises(StoreUnavailable, match="cannot be seen"):
         shown(str(tmp_path / "nowhere"), OWNER)
+
+
+@pytest.mark.parametrize(("kind", "shows"), [("ext4", True), ("tmpfs", True), ("nfs4", False), ("fuse.sshfs", False)])
+def test_where_other_hosts_see_no_lock_of_this_one_no_sign_is_shown(tmp_path, monkeypatch, kind, shows):
+    """Such a file system is refused unless its risk is accepted; the kernel keeps locks on its folders to itself."""
+    create(str(tmp_path / "ledger.db"), LEDGER, volatile=f"{kind}: accepted")
+    monkeypatch.setattr(filesystem, "file_system_of", lambda path: filesystem.FileSystem(kind, "/", "a problem"))
+    locks = Locks(OpenLedger(open_store(f"sqlite:///{tmp_path}/ledger.db", wait_seconds=5), folder=None), OWNER)
+    locks.take()
+    assert (locks.sign is not None, shown(str(tmp_path), OWNER)) == (shows, shows)
+    locks.give_back()
+    assert not shown(str(tmp_path), OWNER)
 
 
 def test_standard_streams_that_are_closed_are_not_taken_for_the_sign(tmp_path):

@@ -63,10 +63,19 @@ def file_system_of(path: str, *, mounts: str = MOUNTS) -> FileSystem:
     return FileSystem(kind, mount, _problem(kind))
 
 
+def shared_by_hosts(path: str) -> bool:
+    """Whether a path is on a file system of several hosts: some locks that are taken there are this host's alone."""
+    return _of_a_network(file_system_of(path).kind)
+
+
+def _of_a_network(kind: str) -> bool:
+    return kind in NETWORK or kind.startswith("fuse.")
+
+
 def _problem(kind: str) -> str | None:
     if kind in VOLATILE:
         return VOLATILE[kind]
-    if kind in NETWORK or kind.startswith("fuse."):
+    if _of_a_network(kind):
         return "it is a network file system, where SQLite's locks and shared memory do not hold between hosts"
     return None
 

@@ -165,10 +165,19 @@ class Locks:
         ledger = self._ledger
         if ledger.folder is not None:
             self.file = AttemptFile.create(ledger.folder, self._owner, ledger.host)
-        if ledger.store.beside is not None:
+        beside = ledger.store.beside
+        if beside is not None and not self._seen_by_this_host_alone(beside):
             from ranonce.signs import Sign
 
-            self.sign = Sign.show(ledger.store.beside, self._owner)
+            self.sign = Sign.show(beside, self._owner)
+
+    def _seen_by_this_host_alone(self, folder: str) -> bool:
+        """Whether others may claim who do not see locks of this host. A ledger is made there only at a known risk."""
+        if self._ledger.store.identity().volatile is None:
+            return False
+        from ranonce.filesystem import shared_by_hosts
+
+        return shared_by_hosts(folder)
 
     def give_back(self) -> None:
         """Let go, and leave nothing behind: the ledger has the attempt's story, or there is none."""

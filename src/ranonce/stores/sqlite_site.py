@@ -44,7 +44,10 @@ class SqliteSite:
         return SqliteRecovery(self.path, wait_seconds=self.wait_seconds)
 
     def scratch(self, name: str) -> str:
-        return f"sqlite:///{os.path.dirname(self.path)}/{SCRATCH}{name}/ledger.db"
+        folder = os.path.dirname(self.path)
+        while not os.path.isdir(folder) and folder != "/":
+            folder = os.path.dirname(folder)  # where the ledger's own folder would be made: nothing but ours is made
+        return f"sqlite:///{folder.rstrip('/')}/{SCRATCH}{name}/ledger.db"
 
     def destroy(self) -> None:
         folder = os.path.dirname(self.path)
