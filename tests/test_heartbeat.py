@@ -9,6 +9,7 @@ import pytest
 from ranonce.errors import StoreUnavailable
 from ranonce.heartbeat import Heartbeat, beat_interval, stop_margin
 from ranonce.lifecycle import Refusal
+from ranonce.receipts import Receipt
 
 
 class Told:
@@ -117,3 +118,9 @@ def test_where_a_sign_proves_life_a_failed_renewal_stops_nothing():
     beat.end()
     assert told.why == []
     assert beat.last_error is not None
+
+
+def test_what_fenced_means_is_said_where_it_is_told_to_a_person():
+    assert Receipt("failed", "job", 76, reason="fenced").as_sentence() == (
+        "job: failed: fenced: the ledger was out of reach, and the lease was running out"
+    )

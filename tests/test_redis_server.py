@@ -290,6 +290,13 @@ def test_what_may_be_lost_is_said_before_a_ledger_is_made_and_asked_for_ever_aft
         assert open_store(plain, wait_seconds=5).promise()[0][0] == level
 
 
+def test_all_settings_that_keep_too_little_are_named_at_once(tmp_path):
+    with a_server(tmp_path / "own", "--appendonly", "no", "--appendfsync", "everysec") as server:
+        risk = site_of(server.url("ledger"), wait_seconds=5).risk()
+        assert "appendonly yes" in risk.problem
+        assert "appendfsync is everysec" in risk.problem
+
+
 def test_init_asks_for_what_may_be_lost_and_records_that_it_was_accepted(tmp_path):
     (tmp_path / "world").mkdir()
     with a_server(tmp_path / "own", "--appendfsync", "everysec") as server:

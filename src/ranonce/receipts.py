@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 QUIET = {("done", None), ("skipped", "done"), ("skipped", "pruned")}
 
 
+#: Reasons that need words besides their name.
+REASONS = {"fenced": "fenced: the ledger was out of reach, and the lease was running out"}
+
 STUCK_MILLISECONDS = 5000
 PIECE_BYTES = 4096  # a pipe that is ready takes so much without blocking. Source: pipe(7), PIPE_BUF
 
@@ -70,7 +73,7 @@ class Receipt(Record):
         if self.attempt is not None and self.event != "skipped":
             what += f" (attempt {self.attempt}" + (f", {format_duration(self.seconds)})" if self.seconds else ")")
         if self.sentence or self.reason:
-            what += f": {self.sentence or self.reason}"
+            what += f": {self.sentence or REASONS.get(self.reason or '', self.reason)}"
         elif self.child_exit:
             what += f": exit {self.child_exit}"
         if self.child_signal is not None and self.reason == "signal":

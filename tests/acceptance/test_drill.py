@@ -99,7 +99,8 @@ def test_a_fault_exits_1_and_its_evidence_follows_its_line(world, place, monkeyp
     monkeypatch.setattr(stage, "program", lambda: (sys.executable, faulty.__file__, "dies"))
     monkeypatch.setattr("ranonce.drill.SCENARIOS", {name: SCENARIOS[name] for name in ("single-winner", "wiped-host")})
     assert drilled_here(world, monkeypatch) == 1
-    lines = capsys.readouterr().out.splitlines()
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == f"drill on {world.url}"
     assert re.match(r"BROKEN  1/2 single-winner: 8 processes wanted .*; 8 dead$", lines[0])
     assert lines[1] == "        process 1 died (exit 1) while it was to claim: RuntimeError: the disk fell off"
     assert lines[-2].startswith("held    4/4 wiped-host: ")
@@ -127,7 +128,8 @@ def test_it_stops_at_its_deadline_and_does_not_call_held_what_it_had_no_time_for
     ran = world.ranonce("drill", "--deadline", "4s")
     assert time.monotonic() - began < 40
     assert ran.exit == 1
-    lines = ran.out.decode().splitlines()
+    first, *lines = ran.out.decode().splitlines()
+    assert first == f"drill on {world.url}"
     assert lines[-2] == "untried one-story: not tried: the drill's time is over"
     assert len(lines) == len(SCENARIOS) + 1
     assert beside(world) == []
@@ -226,11 +228,11 @@ def test_no_ledger_and_no_configuration_are_needed(bare, place):
     where = bare.root / "elsewhere" / "ledger.db"
     where.parent.mkdir()
     ran = bare.ranonce("drill", "--rounds", "1", "--deadline", "3s", "--store", f"sqlite:///{where}")
-    assert ran.out.startswith(b"held    1/1 single-winner")
+    assert ran.out.startswith(f"drill on sqlite:///{where}\nheld    1/1 single-winner".encode())
     assert list(where.parent.iterdir()) == []
 
 
 def test_the_jobs_of_the_configuration_play_no_part(world, place):
     world.config.write_text(world.config.read_text() + '\n[jobs.race]\nevery = "never ever"\n')
     ran = world.ranonce("drill", "--rounds", "1", "--deadline", "3s")
-    assert ran.out.startswith(b"held    1/1 single-winner")
+    assert b"\nheld    1/1 single-winner" in ran.out

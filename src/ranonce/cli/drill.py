@@ -17,6 +17,7 @@ from ranonce.errors import EX_DONE, EX_STORE_UNAVAILABLE, UsageError
 from ranonce.names import plain
 from ranonce.receipts import say
 from ranonce.signals import STOP_SIGNALS, die_by
+from ranonce.storeurl import masked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def _carry_out(stage: Stage, progress: _Progress, *, as_json: bool) -> int:
     in_time = True
     try:
         with stage:
+            if not as_json:
+                write([f"drill on {plain(masked(stage.asked.url))}"])
             for note in stage.notes:
                 say(f"ranonce: {plain(note)}")
             for outcome in rehearse(stage):

@@ -15,6 +15,7 @@ from ranonce.jobspec import JobSpec
 from ranonce.lifecycle import DONE, RUNNING
 from ranonce.names import check_job_name, plain
 from ranonce.naming import all_named
+from ranonce.receipts import REASONS
 from ranonce.standing import EXPECTED, MISSING, PRUNED
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import format_duration, format_instant
@@ -213,7 +214,7 @@ def _who(event: Event) -> str:
 def _what(event: Event) -> str:
     """Return reason, exit status, duration and the rest of what an event says, for people."""
     data = dict(event.data)
-    parts = [event.reason] if event.reason else []
+    parts = [REASONS.get(event.reason, event.reason)] if event.reason else []
     code, seconds = data.pop("exit", None), data.pop("seconds", None)
     if code is not None and event.reason != f"exit {code}":
         parts.append(f"exit {code}")

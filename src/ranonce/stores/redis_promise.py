@@ -126,6 +126,8 @@ def _persistence(seen: Seen) -> Risk | None:
     aof = seen.appendonly or {"0": "no", "1": "yes"}.get((seen.info or {}).get("aof_enabled", ""))
     if aof == "no":
         why = "without appendonly yes a restart may lose all that was done since its last snapshot, or everything"
+        if seen.appendfsync not in (None, "always"):
+            why += f"; and appendfsync is {seen.appendfsync}, where only always keeps what was answered"
         return Risk("a server that keeps its data in memory", why)
     if aof is None or seen.appendfsync is None:
         why = "whether a write is on disk before it is answered cannot be read (CONFIG GET is not allowed)"
