@@ -453,7 +453,7 @@ def test_an_outcome_that_waits_on_this_host_is_told(say, hourly, world):
     file.write_outcome(outcome_text(claim, Verdict("done", float(at(NOW)))), sync=False)
     file.release()
     said = say("probe", "--since", "2026-11-09T11:00:00Z")
-    assert "ended (done), which is kept on this host until the next run records it" in said.lines[1]
+    assert "ended: its outcome (done) waits on this host to be recorded: ranonce run" in said.lines[1]
 
 
 def test_every_error_is_a_sentence(say, world):

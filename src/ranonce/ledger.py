@@ -418,10 +418,13 @@ class OpenLedger:
         give_up = time.monotonic() + self.wait_seconds
         pause = 0.05
         while True:
+            began = time.monotonic()
             try:
                 return self.finish(held, verdict)
             except (StoreUnavailable, NotThisLedger, ConfigError) as error:
-                if time.monotonic() + pause > give_up or not isinstance(error, StoreUnavailable):
+                tried = time.monotonic()
+                waited = tried - began > self.wait_seconds / 2  # by the store itself, and it would wait as long again
+                if waited or tried + pause > give_up or not isinstance(error, StoreUnavailable):
                     raise OutcomeNotRecorded(
                         f"{held.key} ended ({verdict.outcome}), but that could not be recorded: {error.sentence}",
                         "The outcome waits on this host; the next run here records it before anything else."

@@ -16,7 +16,7 @@ from ranonce.expectation import schedule_of, version_at
 from ranonce.findings import RANGE_FROM, Finding, in_order, in_ranges
 from ranonce.lifecycle import FAILED, HELD, STOPPED, UNKNOWN, attempts_left
 from ranonce.record import Record
-from ranonce.standing import STUCK_AFTER_WINDOWS, holder, how_it_ended, stuck
+from ranonce.standing import STUCK_AFTER_WINDOWS, Holder, holder, how_it_ended, stuck, waits
 from ranonce.timefmt import format_duration, format_instant
 
 TYPE_CHECKING = False
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ranonce.expectation import Expectation
     from ranonce.lifecycle import Event, Lease, Run, RunKey, ScheduleVersion, Sighting
-    from ranonce.standing import Holder
     from ranonce.stores.base import Backlog, Clock
 
 #: What a refusal of a trigger means, where the window never ran.
@@ -58,7 +57,9 @@ class Claimed(Record):
     ended_as: str | None = None
 
     def holder(self, moment: Moment) -> Holder:
-        """Say whether anybody is alive behind the run."""
+        """Say whether anybody is alive behind the run. One that ended is not, however long its lease is good."""
+        if self.ended_as is not None:
+            return Holder(False, waits(self.ended_as))
         return holder(self.lease, moment.clock, self.sighting)
 
 
@@ -252,7 +253,7 @@ def _at_work(claimed: Claimed, moment: Moment, name: str) -> Finding:
     by = f" ({held.process})" if held.process else ""
     began = f"attempt {run.attempt} started at {format_instant(run.started_at)}{by}"
     if not held.alive and claimed.ended_as is not None:
-        text = f"{began} and ended ({claimed.ended_as}), which is kept on this host until the next run records it"
+        text = f"{began} and ended: {held.why}"
         return found.replace(bucket="zombies", text=text)
     if not held.alive or held.orphan:
         told = {**about, "orphan": True} if held.orphan else about

@@ -68,6 +68,11 @@ def holder(lease: Lease | None, clock: Clock, sighting: Sighting = UNKNOWN) -> H
     return Holder(False, f"its lease ended at {format_instant(ends)}", ends, process)
 
 
+def waits(outcome: str) -> str:
+    """Say that an attempt's outcome is known on this host only, and what records it."""
+    return f"its outcome ({outcome}) waits on this host to be recorded: ranonce run JOB, whichever job it is"
+
+
 def _boot(domain: str) -> str:
     """Return the part of a clock's name that changes when its host is restarted; a server's clock has no other."""
     return domain.partition("/")[0]

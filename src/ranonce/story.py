@@ -72,12 +72,12 @@ def of_run(
         why = f"attempt {run.attempt} is at work {worked(run)}; {held.why}"
         if stuck(run, moment.now):
             why += "; that is longer than two of its windows"
+    elif held is not None and claimed is not None and claimed.ended_as is not None:
+        why = f"attempt {run.attempt} started at {format_instant(run.started_at)} and ended: {held.why}"
     else:
         lost = held.why if held else "nobody holds it"
         why = f"attempt {run.attempt} started at {format_instant(run.started_at)} and has no verdict: {lost};"
         why += " its effects may have happened"
-        if claimed is not None and claimed.ended_as is not None:
-            why += f"; it ended ({claimed.ended_as}), which is kept on this host until the next run records it"
     return Story(run.key.job, window, state, answer, why, "", run, run.key.input, events)
 
 

@@ -19,7 +19,7 @@ from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim
 from ranonce.liveness import boot_clock
 from ranonce.storeurl import server_of
-from tests.conftest import SERVERS, Invocation, Ran, World, lives, wait_until
+from tests.conftest import NOON, SERVERS, TODAY, Invocation, Ran, World, lives, wait_until
 from tests.contract.acting import ask, ledger_over, verdict
 from tests.proxies import ANSWERED, SENT, Cut, Proxy
 from tests.servers import PostgresServer, Server, ValkeyServer, private_folder
@@ -251,6 +251,27 @@ def test_a_server_that_is_away_for_a_part_of_the_lease_kills_no_healthy_job(worl
     world.let_go()
     assert working.ends().said() == (0, "done", None)
     assert world.events() == [("start", "start", 1), ("done", None, 1)]
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["while its lease is good", "when its lease is over"])
+def test_what_waits_on_this_host_to_be_recorded_is_told_there(world, own, over):
+    lease = "3s" if over else "60s"
+    with Proxy(own.port) as proxy:
+        there = {"RANONCE_STORE": through(world, own, proxy), "RANONCE_LEDGER": world.ledger}
+        world.wait_for_the_store(1)
+        working, _ = world.hold("--lease", lease, "--grace-kill", "0.2s", env=there)
+        proxy.cut()
+        world.let_go()
+        assert working.ends().said() == (74, "done", "not-recorded")
+    if over:
+        wait_until(lambda: world.left_of_the_lease() < 0)
+    waits = "its outcome (done) waits on this host to be recorded: ranonce run"
+    probe = world.ranonce("probe", "--since", NOON, "--now", NOON)
+    assert (probe.exit, waits in probe.out.decode()) == (1, True)
+    assert waits in world.ranonce("show", "job", TODAY).out.decode()
+    assert b"zombie" in world.ranonce("status", "job", "--since", TODAY, "--until", "2026-11-12").out
+    assert world.run().said() == (0, "skipped", "done")
+    assert waits not in world.ranonce("show", "job", TODAY).out.decode()
 
 
 def test_a_server_that_stays_away_ends_the_job_before_its_lease_is_over(world, own):

@@ -136,6 +136,8 @@ class _Teller:
         return begun and version is not None and len(schedule_of(version).expected(window.start, window.start + 1)) > 0
 
     def _next(self, told: Story) -> str:
+        if told.run is not None and told.run.status == RUNNING and self.survey.claimed(told.run).ended_as is not None:
+            return "the next ranonce run on this host, of any job, records its outcome before anything else"
         version = version_at(self.job.versions, told.window.start)
         decision = self.survey.would(told.job, told.window, told.input, version, self.spec or _spec(self.job))
         return story.what_next(decision) if decision else "the next run records the job"
