@@ -329,8 +329,8 @@ def test_a_worker_that_dies_ends_the_backfill_with_a_sentence(world):
 
 @pytest.mark.every_store
 def test_long_windows_leave_no_open_files_behind(world):
-    sh = 'sleep 0.5; ls /proc/$PPID/fd | wc -l >> "$EFFECTS"'  # long enough for a renewal through a store of its own
-    backfill(world, "--lease", "1s", "--until", "2026-11-06", sh=sh)
+    sh = 'sleep 0.8; ls /proc/$PPID/fd | wc -l >> "$EFFECTS"'  # long enough for a renewal through a store of its own
+    backfill(world, "--lease", "3s", "--until", "2026-11-06", sh=sh)
     first, *others = map(int, world.effects())
     assert len(others) == 4
     assert max(others) <= first + 1

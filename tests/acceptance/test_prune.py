@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from ranonce.journal import Journal, encode
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim
 from ranonce.liveness import this_host
+from ranonce.stores.line import WaitingLine
 from ranonce.stores.sqlite import SqliteStore
 from tests.acceptance.test_stores import fill, small  # noqa: F401 - small is a fixture
 from tests.conftest import EFFECT, NOON, wait_until
@@ -394,7 +396,11 @@ def test_a_ledger_that_is_locked_too_long_is_pruned_no_further(large):
     large.config.chmod(0o600)
     pruning = begun(large)
     with sqlite3.connect(large.store, isolation_level=None, timeout=20) as db:
-        db.execute("BEGIN IMMEDIATE")
+        with (
+            contextlib.closing(WaitingLine(f"{large.store}-line", 20)) as line,
+            line,
+        ):  # else it may end before its turn
+            db.execute("BEGIN IMMEDIATE")
         ran = pruning.ends()
     db.close()
     assert ran.exit == 69

@@ -162,7 +162,7 @@ def test_the_state_is_on_the_disk_before_the_command_starts_and_before_the_recei
     assert ran.returncode == 0, ran.stderr
     steps = []
     for line in trace.read_text().splitlines():
-        if re.search(r"fsync\(|fdatasync\(", line) and "unfinished" not in line:
+        if re.search(r"(fsync|fdatasync)(\(| resumed>)", line) and "unfinished" not in line:
             steps.append("sync")
         elif 'execve("/bin/sh"' in line:
             steps.append("child")
