@@ -549,7 +549,7 @@ def test_nobody_there_is_said_after_the_wait():
 
 
 def test_a_cluster_that_has_the_keys_will_do(tmp_path):
-    with a_server(tmp_path / "own", "--cluster-enabled", "yes") as server:
+    with a_server(tmp_path / "own", "--cluster-enabled", "yes", "--cluster-port", str(free_port())) as server:
         url = server.url("ledger")
         with pytest.raises(StoreUnavailable, match="is a cluster that is down"):
             site_of(url, wait_seconds=0.3).create(LEDGER)
