@@ -14,8 +14,8 @@ from ranonce.heartbeat import beat_interval
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import DONE, Ask, Claim, Policy, Refusal, RunKey, Verdict
 from ranonce.stores.base import Job
-from ranonce.stores.sqlite import SqliteStore
-from ranonce.stores.sqlite_create import create
+from ranonce.stores.sqlite.create import create
+from ranonce.stores.sqlite.store import SqliteStore
 from ranonce.windows import Schedule, Window
 
 LEDGER_ID = "c0ffee" + "0" * 26

@@ -18,8 +18,8 @@ from benchmarks.installation import Finished, Installation, finished, start
 from benchmarks.measure import MILLISECONDS, TIMES, Line, Sizes, beside, in_turn, subfolder, within
 from ranonce.ledger import OpenLedger
 from ranonce.stores.base import Job
-from ranonce.stores.sqlite import SqliteStore
-from ranonce.stores.sqlite_create import create
+from ranonce.stores.sqlite.create import create
+from ranonce.stores.sqlite.store import SqliteStore
 from ranonce.windows import Schedule
 
 EX_BUSY = 75

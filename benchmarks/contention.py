@@ -14,7 +14,7 @@ from benchmarks.claims import LEDGER_ID, Work
 from benchmarks.measure import A_SECOND, MILLISECONDS, TIMES, Line, Sizes, beside, in_turn, subfolder, within
 from ranonce.errors import StoreUnavailable
 from ranonce.lifecycle import DONE, Claim, Verdict
-from ranonce.stores.sqlite_create import create
+from ranonce.stores.sqlite.create import create
 
 ROUNDS = 2
 ALONE = 0.4  # of the time that many get, for one process alone: it needs less to have a steady rate

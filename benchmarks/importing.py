@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from benchmarks.claims import LEDGER_ID
 from benchmarks.installation import Installation, finished
 from benchmarks.measure import MEGABYTES, SECONDS, Line, Sizes, beside, in_turn, subfolder, within
-from ranonce.stores.sqlite_create import create
+from ranonce.stores.sqlite.create import create
 
 MOST_MEMORY = 100_000_000
 FIRST = datetime(1967, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from benchmarks.claims import FIRST_START, LEDGER_ID
 from benchmarks.installation import Finished, Installation, start
 from benchmarks.measure import MEGABYTES, MEGABYTES_A_SECOND, Line, Sizes, beside, in_turn, subfolder
-from ranonce.stores.sqlite_create import create
+from ranonce.stores.sqlite.create import create
 from ranonce.timefmt import DAY, format_instant
 
 SHORTER = 30  # the shorter output is a thirtieth of the longer

@@ -12,7 +12,7 @@ import sqlite3
 import time
 
 from benchmarks.claims import HOUR, LEDGER_ID
-from ranonce.stores.sqlite_create import create
+from ranonce.stores.sqlite.create import create
 
 DECLARE = """
 INSERT INTO jobs (job, version, schedules, declared_at, late_after, max_attempts)

@@ -13,7 +13,7 @@ from benchmarks import claims, commands, contention, importing, passthrough, pee
 from benchmarks.__main__ import BENCHMARKS, about, main
 from benchmarks.measure import A_SECOND, MILLISECONDS, Benchmark, Figure, Line, Sizes, Skipped, beside, in_turn, within
 
-from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite.store import SqliteStore
 from ranonce.windows import Schedule
 
 TINY = Sizes(

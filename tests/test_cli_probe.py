@@ -21,7 +21,7 @@ from ranonce.ledger import outcome_text
 from ranonce.lifecycle import Claim, RunKey, Verdict
 from ranonce.liveness import AttemptFile, clock_domain, this_host
 from ranonce.stores.base import Job
-from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite.store import SqliteStore
 from ranonce.windows import Window
 from tests.conftest import World, wait_until
 from tests.losses import gone

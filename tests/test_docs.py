@@ -258,7 +258,7 @@ def test_configuration_examples_can_be_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_queries_fit_the_tables(name: str) -> None:
-    schema = (ROOT / "src" / "ranonce" / "stores" / "sqlite_schema.sql").read_text(encoding="utf-8")
+    schema = (ROOT / "src" / "ranonce" / "stores" / "sqlite" / "schema.sql").read_text(encoding="utf-8")
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(schema)
         for block in blocks(ROOT / name):

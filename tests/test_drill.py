@@ -24,7 +24,7 @@ from ranonce.drill.relay import Relay
 from ranonce.errors import StoreUnavailable
 from ranonce.stores import site_of
 from ranonce.stores.base import Risk
-from ranonce.stores.sqlite_site import SqliteSite
+from ranonce.stores.sqlite.site import SqliteSite
 from ranonce.storeurl import masked
 from tests.acceptance.test_failpoints import OF_A_RUN
 from tests.programs import faulty
@@ -277,7 +277,7 @@ def test_a_scratch_ledger_that_could_not_be_made_leaves_nothing(tmp_path, tempor
     def full(path, ledger, volatile, epoch):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr("ranonce.stores.sqlite_create._build", full)
+    monkeypatch.setattr("ranonce.stores.sqlite.create._build", full)
     with pytest.raises(StoreUnavailable), Stage(asked(tmp_path)):
         pass
     assert list(temporary.iterdir()) == []
@@ -294,7 +294,7 @@ def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path, temporary):
 
 
 def test_a_place_that_may_be_lost_is_noted(tmp_path, monkeypatch):
-    monkeypatch.setattr("ranonce.stores.sqlite_site.SqliteSite.risk", lambda self: Risk("tmpfs", "it is in memory"))
+    monkeypatch.setattr("ranonce.stores.sqlite.site.SqliteSite.risk", lambda self: Risk("tmpfs", "it is in memory"))
     with Stage(asked(tmp_path)) as stage:
         assert stage.notes == ["the store is on tmpfs: it is in memory. A drill does not show what that costs."]
 

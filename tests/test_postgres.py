@@ -22,7 +22,7 @@ from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim
 from ranonce.stores import open_store, site_of
-from ranonce.stores.postgres import PostgresStore
+from ranonce.stores.postgres.store import PostgresStore
 from ranonce.storeurl import masked, server_of
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 from tests.contract.stores import LEDGER

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ranonce.stores.postgres_promise import REWRITES, WRITES
+from ranonce.stores.postgres.promise import REWRITES, WRITES
 from ranonce.storeurl import server_of
 from tests.behind import postgres_behind
 from tests.conftest import TODAY

@@ -11,9 +11,10 @@ import pytest
 
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Retention
-from ranonce.stores import postgres_site, site_of
+from ranonce.stores import site_of
 from ranonce.stores.base import Scope
-from ranonce.stores.postgres import PostgresStore
+from ranonce.stores.postgres import site
+from ranonce.stores.postgres.store import PostgresStore
 from ranonce.storeurl import server_of
 from tests.contract.acting import ask, claim, ledger_over, verdict
 from tests.contract.stores import LEDGER
@@ -21,7 +22,7 @@ from tests.ledgers import AFTER, BEFORE
 from tests.servers import PostgresServer
 from tests.test_postgres import admin, with_setting
 
-STORES = Path(postgres_site.__file__).parent
+STORES = Path(site.__file__).parent
 #: What may be set for anybody, and would change what is read, or how it is compared.
 SETTINGS = {
     "extra_float_digits": ("-15", "0"),
@@ -176,16 +177,16 @@ def calls(text: str) -> set[str]:
     return {name.lower() for name in CALL.findall(re.sub(r"--.*|'[^']*'", "", text))} - GRAMMAR
 
 
-@pytest.mark.parametrize("name", ["postgres.sql", "postgres_promise.sql"])
+@pytest.mark.parametrize("name", ["store.sql", "promise.sql"])
 def test_what_is_asked_by_itself_names_the_schema_of_each_function(name):
     assert calls((STORES / name).read_text()) == set()
 
 
 def test_a_function_has_its_own_search_path_unless_only_such_call_it_or_it_names_every_schema():
-    named = "".join((STORES / f"postgres{each}.sql").read_text() for each in ("", "_upkeep", "_intake", "_promise"))
+    named = "".join((STORES / f"{each}.sql").read_text() for each in ("store", "upkeep", "intake", "promise"))
     apart = {}
-    for file in postgres_site.FUNCTIONS:
-        for name, path, body in postgres_site.functions(file, "x"):
+    for file in site.FUNCTIONS:
+        for name, path, body in site.functions(file, "x"):
             if path == "f":
                 apart[name] = body
     assert set(apart) >= INLINED

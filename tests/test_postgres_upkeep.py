@@ -21,7 +21,7 @@ from ranonce.lifecycle import Retention
 from ranonce.merging import Told, folded
 from ranonce.stores import open_store, site_of
 from ranonce.stores.base import FIRST, Intake
-from ranonce.stores.postgres import PostgresStore
+from ranonce.stores.postgres.store import PostgresStore
 from ranonce.storeurl import server_of
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 from tests.contract.stores import LEDGER
@@ -256,7 +256,7 @@ def test_a_page_of_a_window_with_very_many_facts_costs_what_any_page_does(store,
 
 def test_pages_leave_nothing_out_and_tell_nothing_twice(store, monkeypatch):
     for size in ("PAGE_ROWS", "PAGE_OUTPUTS"):
-        monkeypatch.setattr(f"ranonce.stores.postgres_upkeep.{size}", 2)
+        monkeypatch.setattr(f"ranonce.stores.postgres.upkeep.{size}", 2)
     for name in JOBS:
         ledger = ledger_over(store, name)
         for day in (2, 0, 1):

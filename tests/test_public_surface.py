@@ -86,7 +86,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
     source = ROOT / "src"
     files = {str(path.relative_to(source)) for path in source.rglob("*") if path.suffix in FILES}
     assert packed == files
-    assert {"ranonce/py.typed", "ranonce/stores/sqlite.sql", "ranonce/stores/sqlite_schema.sql"} <= packed
+    assert {"ranonce/py.typed", "ranonce/stores/sqlite/store.sql", "ranonce/stores/sqlite/schema.sql"} <= packed
 
 
 @pytest.mark.parametrize("name", MODULES)

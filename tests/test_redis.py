@@ -15,12 +15,13 @@ from ranonce.exchange.salvage import nobody, stories
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim, Decision, Event, Refusal, Retention, RunKey
 from ranonce.merging import folded
-from ranonce.stores import open_store, redis_chapters, redis_pruning, site_of
+from ranonce.stores import open_store, site_of
 from ranonce.stores.base import FIRST, Intake, Scope
-from ranonce.stores.redis import RedisStore
-from ranonce.stores.redis_keys import KINDS
-from ranonce.stores.redis_plan import Plan, decided
-from ranonce.stores.redis_site import RedisSite
+from ranonce.stores.redis import chapters, pruning
+from ranonce.stores.redis.keys import KINDS
+from ranonce.stores.redis.plan import Plan, decided
+from ranonce.stores.redis.site import RedisSite
+from ranonce.stores.redis.store import RedisStore
 from ranonce.storeurl import in_namespace
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 from tests.contract.stores import LEDGER
@@ -223,11 +224,11 @@ def test_a_lease_that_changed_by_a_microsecond_is_not_as_it_was_read(store, ledg
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Everything is read in the smallest pieces, so that few rows have many borders."""
-    monkeypatch.setattr("ranonce.stores.redis_rows.PIECE", 3)
-    monkeypatch.setattr("ranonce.stores.redis_rows.WINDOWS", 2)
-    monkeypatch.setattr(redis_chapters, "WINDOWS", 2)
-    monkeypatch.setattr(redis_chapters, "WINDOWS_WITH_OUTPUT", 2)
-    monkeypatch.setattr(redis_pruning, "MOST_EVENTS", 5)
+    monkeypatch.setattr("ranonce.stores.redis.rows.PIECE", 3)
+    monkeypatch.setattr("ranonce.stores.redis.rows.WINDOWS", 2)
+    monkeypatch.setattr(chapters, "WINDOWS", 2)
+    monkeypatch.setattr(chapters, "WINDOWS_WITH_OUTPUT", 2)
+    monkeypatch.setattr(pruning, "MOST_EVENTS", 5)
 
 
 def crowded(store: RedisStore) -> Planted:
@@ -333,7 +334,7 @@ def test_what_is_too_much_for_a_glance_is_told_in_pieces(store, small_pieces, mo
     crowded(store)
     scope = Scope(START + DAY, START + 6 * DAY, START + 7 * DAY, 3, float(START + 30 * DAY))
     at_once = store.glance("j", scope)
-    monkeypatch.setattr("ranonce.stores.redis_questions.MOST_AT_A_GLANCE", 1)
+    monkeypatch.setattr("ranonce.stores.redis.questions.MOST_AT_A_GLANCE", 1)
     in_pieces = store.glance("j", scope)
     assert list(at_once.outline.starts) == list(in_pieces.outline.starts)
     for part in ("events", "held", "backlog", "tombstones", "later"):

@@ -13,9 +13,9 @@ from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim, Gate, Policy, Retention
 from ranonce.stores import open_store, site_of
 from ranonce.stores.base import LostReply
-from ranonce.stores.redis import RedisStore
-from ranonce.stores.redis_rows import named
-from ranonce.stores.redis_wire import LONGEST_ANSWER, MOST_NESTED, Command, Wire
+from ranonce.stores.redis.rows import named
+from ranonce.stores.redis.store import RedisStore
+from ranonce.stores.redis.wire import LONGEST_ANSWER, MOST_NESTED, Command, Wire
 from ranonce.survey import Span, Survey
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 from tests.contract.stores import LEDGER

@@ -23,9 +23,9 @@ from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim
 from ranonce.stores import open_store, site_of
 from ranonce.stores.base import Intake, Job, LostReply
-from ranonce.stores.redis import RedisStore
-from ranonce.stores.redis_connection import Connection
-from ranonce.stores.redis_wire import target_of
+from ranonce.stores.redis.connection import Connection
+from ranonce.stores.redis.store import RedisStore
+from ranonce.stores.redis.wire import target_of
 from ranonce.storeurl import in_namespace, server_of
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 from tests.contract.stores import LEDGER

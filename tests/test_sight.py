@@ -18,7 +18,7 @@ from ranonce.liveness import AttemptFile, this_host
 from ranonce.sight import ourselves, sighting_of
 from ranonce.signs import Sign, shown
 from ranonce.stores import open_store
-from ranonce.stores.sqlite_create import create
+from ranonce.stores.sqlite.create import create
 from ranonce.terms import Locks
 from tests.contract.stores import LEDGER
 from tests.world import lives, wait_until

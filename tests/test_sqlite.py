@@ -18,10 +18,10 @@ import pytest
 from ranonce.errors import NotThisLedger, StoreUnavailable, UsageError
 from ranonce.lifecycle import Retention
 from ranonce.stores.base import Outline, joined
-from ranonce.stores.line import WaitingLine
-from ranonce.stores.sqlite import SqliteStore
-from ranonce.stores.sqlite_create import create, upgrade
-from ranonce.stores.sqlite_file import APPLICATION_ID
+from ranonce.stores.sqlite.create import create, upgrade
+from ranonce.stores.sqlite.file import APPLICATION_ID
+from ranonce.stores.sqlite.line import WaitingLine
+from ranonce.stores.sqlite.store import SqliteStore
 from tests.contract.acting import ask, claim, ledger_over, verdict
 
 LEDGER = "ab" * 16
@@ -131,7 +131,7 @@ def test_creating_over_anything_is_refused(path):
 
 
 def test_creating_leaves_nothing_half_made(tmp_path, monkeypatch):
-    monkeypatch.setattr("ranonce.stores.sqlite_create.read_schema", lambda: "CREATE TABLE broken (;")
+    monkeypatch.setattr("ranonce.stores.sqlite.create.read_schema", lambda: "CREATE TABLE broken (;")
     with pytest.raises(StoreUnavailable):
         create(str(tmp_path / "ledger.db"), LEDGER)
     assert os.listdir(tmp_path) == []

@@ -145,7 +145,7 @@ def check_keys() -> str:
 
 def events() -> str:
     """Return the table of events."""
-    schema = (ROOT / "src" / "ranonce" / "stores" / "sqlite_schema.sql").read_text(encoding="utf-8")
+    schema = (ROOT / "src" / "ranonce" / "stores" / "sqlite" / "schema.sql").read_text(encoding="utf-8")
     listed = re.search(r"event IN \((.*?)\)", schema, re.DOTALL)
     assert listed, "the schema names the events"
     _same("events", re.findall(r"'(\w+)'", listed[1]), EVENTS)

@@ -19,8 +19,8 @@ from ranonce.errors import NotThisLedger
 from ranonce.exchange import loss
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim, RunKey, Verdict
-from ranonce.stores import sqlite_recovery
 from ranonce.stores.base import Job
+from ranonce.stores.sqlite import recovery
 from ranonce.timefmt import parse_instant
 from tests import losses
 from tests.acceptance.test_stores import (
@@ -438,7 +438,7 @@ def test_nothing_begins_in_a_file_that_is_about_to_be_replaced(world, monkeypatc
             started.append(world.start(*world.words(now="2026-11-10T12:00:00Z")))
             wait_until(lambda: started[0].process.poll() is not None or stands_in_line(started[0].pid))
 
-    for module in (loss, sqlite_recovery):
+    for module in (loss, recovery):
         monkeypatch.setattr(module, "failpoint", meanwhile)
     accepted(world)
     started[0].ends()

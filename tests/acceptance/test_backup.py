@@ -15,7 +15,7 @@ import subprocess
 import pytest
 
 from ranonce.errors import UsageError
-from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite.store import SqliteStore
 from ranonce.storeurl import server_of
 from tests.acceptance.test_stores import fill, small  # noqa: F401 - small is a fixture
 from tests.conftest import NOON, TODAY, wait_until

@@ -20,7 +20,7 @@ from ranonce.drill import SCENARIOS, stage
 from ranonce.errors import StoreUnavailable
 from ranonce.signals import STOP_SIGNALS
 from ranonce.stores import open_store
-from ranonce.stores.sqlite_site import SqliteSite
+from ranonce.stores.sqlite.site import SqliteSite
 from tests.conftest import RANONCE, lives, wait_until
 from tests.programs import faulty
 

@@ -18,8 +18,8 @@ from ranonce.journal import Journal, encode
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim
 from ranonce.liveness import this_host
-from ranonce.stores.line import WaitingLine
-from ranonce.stores.sqlite import SqliteStore
+from ranonce.stores.sqlite.line import WaitingLine
+from ranonce.stores.sqlite.store import SqliteStore
 from tests.acceptance.test_stores import fill, small  # noqa: F401 - small is a fixture
 from tests.conftest import EFFECT, NOON, wait_until
 from tests.contract.acting import ask, ledger_over, verdict
@@ -347,7 +347,7 @@ def large(bare):
 #: What Python runs where this is on its path: between two batches there is time for somebody else, however busy we are.
 UNHURRIED = """
 import time
-from ranonce.stores.sqlite_upkeep import SqliteUpkeep
+from ranonce.stores.sqlite.upkeep import SqliteUpkeep
 prune = SqliteUpkeep.prune
 SqliteUpkeep.prune = lambda *words, **named: [prune(*words, **named), time.sleep(0.1)][0]
 """

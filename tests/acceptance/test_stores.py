@@ -82,14 +82,14 @@ def without_its_wal(world):
 
 
 def created_anew(world):
-    from ranonce.stores.sqlite_create import create
+    from ranonce.stores.sqlite.create import create
 
     deleted(world)
     create(str(world.store), "f" * 32)
 
 
 def created_anew_under_the_same_id(world):
-    from ranonce.stores.sqlite_create import create
+    from ranonce.stores.sqlite.create import create
 
     deleted(world)
     create(str(world.store), world.ledger)
@@ -247,7 +247,7 @@ def test_the_working_directory_decides_nothing(world):
 
 def test_another_ledger_behind_a_swapped_folder_is_noticed(world, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
-    from ranonce.stores.sqlite_create import create
+    from ranonce.stores.sqlite.create import create
 
     real = world.root / "release-1"
     world.store.parent.rename(real)

@@ -38,8 +38,8 @@ def memory() -> Kind:
 
 
 def sqlite(folder: Path) -> Kind:
-    from ranonce.stores.sqlite import SqliteStore
-    from ranonce.stores.sqlite_create import create
+    from ranonce.stores.sqlite.create import create
+    from ranonce.stores.sqlite.store import SqliteStore
 
     path = folder / "ledger" / "ledger.db"
     create(str(path), LEDGER)
@@ -70,8 +70,8 @@ def redis(server: Server) -> Kind:
 
     def pass_time(store: Store, seconds: float) -> None:
         # The server's clock cannot be moved; what counts is the distance.
-        from ranonce.stores.redis import RedisStore
-        from ranonce.stores.redis_plan import Plan
+        from ranonce.stores.redis.plan import Plan
+        from ranonce.stores.redis.store import RedisStore
 
         assert isinstance(store, RedisStore)
         plan = Plan(store.keys)

@@ -189,7 +189,7 @@ def test_a_database_without_the_tables_is_refused(ledger, path, script):
 
 
 def test_a_ledger_of_ranonce_is_named_and_not_read(ledger, tmp_path):
-    from ranonce.stores.sqlite_create import create
+    from ranonce.stores.sqlite.create import create
 
     create(str(tmp_path / "ledger.db"), "0" * 32)
     with pytest.raises(UsageError, match="is a ranonce ledger"):

@@ -10,8 +10,8 @@ import time
 
 from ranonce import ledger, lifecycle
 from ranonce.lifecycle import BUSY, CLAIM, DONE, FAILED, FINISH, MINE, RENEW, TABLE, Sighting
-from ranonce.stores import sqlite
-from ranonce.stores.sqlite_file import SQL
+from ranonce.stores.sqlite import store as sqlite
+from ranonce.stores.sqlite.file import SQL
 
 DAY_OF_THE_ACCIDENT = 1
 

@@ -100,7 +100,7 @@ def _told(where: Where, loss: Loss, recovered: Recovered) -> Iterator[str]:
         yield "Of other hosts nothing is known."
     server = server_of(where.url)
     if loss.kind == MISSING and server is not None and server.scheme == "postgresql":
-        from ranonce.stores.postgres_promise import grants
+        from ranonce.stores.postgres.promise import grants
 
         again = grants(server.namespace, "jobs")
         yield f"The rights of other roles were gone with the schema; grant again, for jobs: {again}"

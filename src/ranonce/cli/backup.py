@@ -41,7 +41,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         raise _of_a_server(config.ledger.store)
     ledger = ledger_of(config, environ, reading=True)
     tell_warnings(ledger)
-    from ranonce.stores.sqlite_upkeep import SqliteUpkeep
+    from ranonce.stores.sqlite.upkeep import SqliteUpkeep
 
     upkeep = ledger.store.upkeep()
     assert isinstance(upkeep, SqliteUpkeep)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ranonce.doctor.finding import Finding
     from ranonce.doctor.kinds import Step
     from ranonce.stores.base import Store
-    from ranonce.stores.postgres import PostgresStore
+    from ranonce.stores.postgres.store import PostgresStore
 
 #: Why numbers of events may be missing. Source: the PostgreSQL manual, "Sequence Manipulation Functions".
 GAPS = "PostgreSQL passes over numbers where a transaction fails or the server restarts"
@@ -25,7 +25,7 @@ MEND = "bring it up to date, as its owner: ranonce init"
 
 def steps(store: Store, *, deep: bool) -> list[Step]:
     """Return what is looked at in the open ledger."""
-    from ranonce.stores.postgres import PostgresStore
+    from ranonce.stores.postgres.store import PostgresStore
 
     assert isinstance(store, PostgresStore)
     return [
@@ -39,7 +39,7 @@ def steps(store: Store, *, deep: bool) -> list[Step]:
 
 def server(store: PostgresStore) -> Iterator[Finding]:
     """See which server it is, and whether it can be written to."""
-    from ranonce.stores.postgres_promise import server
+    from ranonce.stores.postgres.promise import server
 
     check = Check("server", "asked the server what it is")
     return servers.told(check, server(store.connection), lambda _: "name the server that writes")
@@ -47,7 +47,7 @@ def server(store: PostgresStore) -> Iterator[Finding]:
 
 def durability(store: PostgresStore) -> Iterator[Finding]:
     """See whether what is answered is on a disk."""
-    from ranonce.stores.postgres_promise import durability
+    from ranonce.stores.postgres.promise import durability
 
     check = Check("durability", "asked the server how it writes")
     found = durability(store.connection, store.identity().volatile)
@@ -56,7 +56,7 @@ def durability(store: PostgresStore) -> Iterator[Finding]:
 
 def rights(store: PostgresStore) -> Iterator[Finding]:
     """See whether our role may do what jobs need, and no more."""
-    from ranonce.stores.postgres_promise import READS_ONLY, granting, rights
+    from ranonce.stores.postgres.promise import READS_ONLY, granting, rights
 
     check = Check("rights", "asked the server what this role may do")
     found = rights(store.connection)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ranonce.doctor.finding import Finding
     from ranonce.doctor.kinds import Step
     from ranonce.stores.base import Store
-    from ranonce.stores.redis import RedisStore
+    from ranonce.stores.redis.store import RedisStore
 
 
 RESTORE_OLDER = "restore the ledger from the server's backup of before that, and see who may write its keys (ACL LIST)"
@@ -20,7 +20,7 @@ RESTORE_OLDER = "restore the ledger from the server's backup of before that, and
 
 def steps(store: Store, *, deep: bool) -> list[Step]:
     """Return what is looked at in the open ledger."""
-    from ranonce.stores.redis import RedisStore
+    from ranonce.stores.redis.store import RedisStore
 
     assert isinstance(store, RedisStore)
     return [

@@ -11,8 +11,8 @@ from ranonce.doctor import locks, places
 from ranonce.doctor.finding import RESTORE, Check
 from ranonce.errors import RanonceError
 from ranonce.names import plain, shown_path
-from ranonce.stores.sqlite import SqliteStore
-from ranonce.stores.sqlite_file import quoted
+from ranonce.stores.sqlite.file import quoted
+from ranonce.stores.sqlite.store import SqliteStore
 from ranonce.storeurl import sqlite_path
 
 TYPE_CHECKING = False
@@ -152,7 +152,7 @@ def schema(store: SqliteStore) -> Iterator[Finding]:
 
 
 def _fresh() -> sqlite3.Connection:
-    from ranonce.stores.sqlite_create import read_schema
+    from ranonce.stores.sqlite.create import read_schema
 
     db = sqlite3.connect(":memory:")
     db.executescript(read_schema())

@@ -13,7 +13,7 @@ def take_lock(store: Store, job: str) -> Callable[[], None] | str:
     """Take the lock and return what lets it go; or say why that cannot be tried on this kind of store."""
     kind = type(store).__name__
     if kind == "SqliteStore":
-        from ranonce.stores.sqlite import SqliteStore
+        from ranonce.stores.sqlite.store import SqliteStore
 
         assert isinstance(store, SqliteStore)
         held = store.connection
@@ -24,7 +24,7 @@ def take_lock(store: Store, job: str) -> Callable[[], None] | str:
 
         return let_go
     if kind == "PostgresStore":
-        from ranonce.stores.postgres import PostgresStore
+        from ranonce.stores.postgres.store import PostgresStore
 
         assert isinstance(store, PostgresStore)
         transaction = store.connection.begin()

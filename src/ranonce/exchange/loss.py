@@ -30,7 +30,7 @@ from ranonce.merging import Told
 from ranonce.record import Record
 from ranonce.stores import open_store
 from ranonce.stores.base import Intake, Job
-from ranonce.stores.line import WaitingLine
+from ranonce.stores.sqlite.line import WaitingLine
 from ranonce.windows import Schedule
 
 TYPE_CHECKING = False

@@ -194,7 +194,7 @@ def open_foreign(path: str) -> sqlite3.Connection:
     Without a log nobody has it open in WAL mode, and it is read as it is, so that no file is made beside it. Source:
     sqlite.org/wal.html, read-only databases.
     """
-    from ranonce.stores.sqlite_file import quoted
+    from ranonce.stores.sqlite.file import quoted
 
     try:
         with open(path, "rb") as file:

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 def open_store(url: str, *, wait_seconds: float) -> Store:
     """Open the store at an absolute URL. Never creates anything."""
     if (path := sqlite_path(url)) is not None:
-        from ranonce.stores.sqlite import SqliteStore
+        from ranonce.stores.sqlite.store import SqliteStore
 
         return SqliteStore(path, wait_seconds=wait_seconds)
     server = server_of(url)
     if server is not None and server.scheme == "postgresql":
-        from ranonce.stores.postgres import PostgresStore
+        from ranonce.stores.postgres.store import PostgresStore
 
         return PostgresStore(url, wait_seconds=wait_seconds)
     if server is not None:
-        from ranonce.stores.redis import RedisStore
+        from ranonce.stores.redis.store import RedisStore
 
         return RedisStore(url, wait_seconds=wait_seconds)
     if url == MEMORY:
@@ -38,16 +38,16 @@ def site_of(url: str, *, wait_seconds: float) -> Site:
     Raises ConfigError for a store that cannot be kept.
     """
     if (path := sqlite_path(url)) is not None:
-        from ranonce.stores.sqlite_site import SqliteSite
+        from ranonce.stores.sqlite.site import SqliteSite
 
         return SqliteSite(path, wait_seconds=wait_seconds)
     server = server_of(url)
     if server is not None and server.scheme == "postgresql":
-        from ranonce.stores.postgres_site import PostgresSite
+        from ranonce.stores.postgres.site import PostgresSite
 
         return PostgresSite(url, wait_seconds=wait_seconds)
     if server is not None:
-        from ranonce.stores.redis_site import RedisSite
+        from ranonce.stores.redis.site import RedisSite
 
         return RedisSite(url, wait_seconds=wait_seconds)
     raise ConfigError(f"{url!r} cannot be kept.", "Name a file: --store sqlite:////absolute/path.")

@@ -1,0 +1,1 @@
+"""A ledger in a schema of a PostgreSQL database."""

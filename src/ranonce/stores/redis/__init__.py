@@ -1,0 +1,1 @@
+"""A ledger in a name space of a Redis or Valkey server."""
