@@ -7,7 +7,7 @@ from ranonce.jobspec import JobSpec
 from ranonce.lifecycle import Decision, Event, Gate, Lease, Retention, Run, RunKey, ScheduleVersion
 from ranonce.probe import judge
 from ranonce.stores.base import Job, Store
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import parse_instant
 from ranonce.windows import Schedule

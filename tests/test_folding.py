@@ -8,7 +8,7 @@ import pytest
 
 from ranonce.folding import Story, disagreements
 from ranonce.lifecycle import Claim, Event, Policy
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ranonce.errors import ConfigError, NotThisLedger
 from ranonce.journal import Journal, MoreRemembered, decode, encode
 from ranonce.lifecycle import Event, RunKey
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from tests.contract.acting import claim, ledger_over, verdict
 
 

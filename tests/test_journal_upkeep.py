@@ -12,7 +12,7 @@ import pytest
 from ranonce import journal_upkeep
 from ranonce.journal import Journal, decode
 from ranonce.journal_upkeep import forget_pruned
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from tests.test_journal import event, pruned_up_to
 
 FACTS = 400

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ranonce import lifecycle as rules
 from ranonce.lifecycle import Ask, Claim, Gate, Policy, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
 from ranonce.stores.base import Job, LostReply
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from ranonce.windows import Window
 
 DAY = 86400

@@ -11,7 +11,7 @@ from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim, Verdict
 from ranonce.liveness import boot_clock
 from ranonce.storeclock import StoreClock
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from ranonce.windows import Schedule
 from tests.contract.acting import DAILY, START, ask, claim, ledger_over
 

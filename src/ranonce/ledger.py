@@ -28,10 +28,11 @@ from ranonce.windows import Schedule, Window
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ranonce.lifecycle import Ask, Decision, Event, Run, Snapshot
+    from ranonce.lifecycle import Ask, Decision, Event, Run, Snapshot, Step
+    from ranonce.messages import Message
     from ranonce.storeclock import StoreClock
     from ranonce.stores.base import Store
 
@@ -342,9 +343,51 @@ class OpenLedger:
             unknown = True
 
         def decide(snap: Snapshot) -> Decision:
-            return lifecycle.finish(snap, held, verdict)
+            return lifecycle.finish(snap, held, verdict, self._known(verdict.messages))
 
         return self._settle(held.key, held.window.start, decide, unknown=unknown)[1].refusal
+
+    def _known(self, messages: Sequence[Message]) -> dict[str, Message]:
+        """Return the messages that stand in the outbox under the keys of these."""
+        return self.store.outbox().known([message.key for message in messages]) if messages else {}
+
+    def mark(self, held: Claim, step: Step, messages: Sequence[Message] = ()) -> Refusal | None:
+        """Commit a step of an attempt: its mark, its result and its messages, at once or not at all.
+
+        A step that is marked already stays as it is, and nothing of this is written: it was done before. A refusal
+        means that another attempt has the run. A message whose key stands for another body is noted, and does not go
+        out. Raises LostReply where it could not be seen in time whether it was committed, StoreUnavailable.
+        """
+        give_up = time.monotonic() + self.wait_seconds
+        pause = FIRST_PAUSE_SECONDS
+        known: dict[str, Message] = {}
+        unknown = False
+        place = (held.key, held.window.start)
+        while True:
+            try:
+                written = self.store.commit(lifecycle.mark(held, step, messages, known), held.key, -1)
+                if written is not None:
+                    failpoint("mark:committed")
+                    self._note(written)
+                    return None
+                snap = self.store.read(*place)
+                if (refusal := lifecycle.fenced_off(snap, held)) is not None:
+                    return refusal
+                if self.store.step(*place, held.generation, step.name) is not None:
+                    return None
+                known = self._known(messages)
+            except LostReply:
+                unknown = True
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(pause)
+                pause = min(pause * 2, 1.0)
+            except StoreUnavailable as error:
+                if not unknown:
+                    raise
+                raise LostReply(error.sentence, error.next_step) from error
+            if time.monotonic() > give_up:
+                raise StoreUnavailable(f"{held.key} changed faster than {step.name} could be marked.", "Try again.")
 
     def _finished_at_once(self, held: Claim, verdict: Verdict) -> bool:
         """Record the verdict of a short attempt on what its claim is known to have left, without reading it again.
@@ -581,6 +624,7 @@ def outcome_text(held: Claim, verdict: Verdict) -> str:
                 "output": None,
                 "data": dict(verdict.data),
                 "gates": [list(gate.as_dict().values()) for gate in verdict.gates],
+                "messages": _messages_text(verdict.messages),
             },
         }
     )
@@ -592,10 +636,32 @@ def outcome_of(text: str) -> tuple[Claim, Verdict] | None:
         told = json.loads(text)
         claim, verdict = told["claim"], told["verdict"]
         gates = tuple(lifecycle.Gate(*gate) for gate in verdict["gates"])
+        messages = _messages_of(verdict.get("messages", ()))
         held = Claim(**{**claim, "key": RunKey(*claim["key"]), "window": Window(*claim["window"])})
-        return held, Verdict(**{**verdict, "gates": gates})
-    except (ValueError, KeyError, TypeError):
+        return held, Verdict(**{**verdict, "gates": gates, "messages": messages})
+    except (ValueError, KeyError, TypeError, NotThisLedger):
         return None
+
+
+def _messages_text(messages: Sequence[Message]) -> list[object]:
+    """Return messages as what JSON holds."""
+    if not messages:
+        return []
+    from binascii import b2a_base64
+
+    from ranonce.stores.values import message_values
+
+    return [[message_values(message), b2a_base64(message.body or b"", newline=False).decode()] for message in messages]
+
+
+def _messages_of(told: Sequence[Any]) -> tuple[Message, ...]:
+    if not told:
+        return ()
+    from binascii import a2b_base64
+
+    from ranonce.stores.values import message_of
+
+    return tuple(message_of(values, a2b_base64(body), None) for values, body in told)
 
 
 # --- the state folder of this host ----------------------------------------------------------------------------------

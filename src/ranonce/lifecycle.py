@@ -32,9 +32,10 @@ from ranonce.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from ranonce.messages import Conflict, Message, Move
     from ranonce.windows import Window
 
 # States of a run, as stored.
@@ -190,6 +191,19 @@ class Event(Record):
     seq: int | None = None
 
 
+class Step(Record):
+    """A named piece of a run that is done in one generation, with its result. An item of a batch is a step named by
+    its key. A step is never written twice."""
+
+    run: RunKey
+    window_start: int
+    generation: int
+    name: str
+    attempt: int
+    at: float
+    result: bytes | None = None
+
+
 class Done(Record):
     """Who did a run that is done, and on which input."""
 
@@ -277,7 +291,7 @@ class Claim(Record):
 
 
 class Verdict(Record):
-    """What became of an attempt. `outcome`: done, failed, stopped or held."""
+    """What became of an attempt. `outcome`: done, failed, stopped or held. Its messages go out only if it is done."""
 
     outcome: str
     at: float
@@ -287,6 +301,7 @@ class Verdict(Record):
     data: Mapping[str, Any] = {}
     output: bytes | None = None
     gates: tuple[Gate, ...] = ()
+    messages: tuple[Message, ...] = ()
 
 
 class Refusal(Record):
@@ -307,6 +322,9 @@ class Decision(Record):
     over: the commit must find them as they were read. `guarded` is False where only facts are added that stay true
     whatever else happened (a skip): such a commit needs no version. Instants in it that are `wall`, the snapshot's real
     clock, mean the moment of the write.
+
+    `steps` and `messages` must be new: if one of them is there already, the decision no longer stands. Nor does it
+    where a message of `moves` is not as it was, or where the claim in `fence` has the run no more.
     """
 
     move: str
@@ -320,6 +338,10 @@ class Decision(Record):
     unchanged: tuple[Held, ...] = ()
     guarded: bool = True
     wall: float | None = None
+    steps: tuple[Step, ...] = ()
+    messages: tuple[Message, ...] = ()
+    moves: tuple[Move, ...] = ()
+    fence: Claim | None = None
 
     @property
     def accepted(self) -> bool:
@@ -329,7 +351,17 @@ class Decision(Record):
     @property
     def writes(self) -> bool:
         """Whether anything is to be committed."""
-        return bool(self.run or self.lease or self.drop_lease or self.sighted or self.events or self.gates)
+        return bool(
+            self.run
+            or self.lease
+            or self.drop_lease
+            or self.sighted
+            or self.events
+            or self.gates
+            or self.steps
+            or self.messages
+            or self.moves
+        )
 
 
 # --- leases ---------------------------------------------------------------------------------------------------------
@@ -667,17 +699,18 @@ def _lost(snap: Snapshot, held: Claim) -> Refusal:
 # --- finish ---------------------------------------------------------------------------------------------------------
 
 
-def finish(snap: Snapshot, held: Claim, verdict: Verdict) -> Decision:
+def finish(snap: Snapshot, held: Claim, verdict: Verdict, known: Mapping[str, Message] | None = None) -> Decision:
     """Decide whether an attempt's verdict stands. A refused one is recorded as `lost`, so that a double run is seen.
 
-    An attempt has ended after its start and before now, whatever the clock of its host says.
+    An attempt has ended after its start and before now, whatever the clock of its host says. `known` are messages that
+    stand in the outbox under keys of the verdict's own.
     """
     run = snap.run
     verdict = verdict.replace(at=min(max(verdict.at, held.started_at), snap.wall))
     move = TABLE[situation(snap, held.owner, held.attempt, {})][FINISH]
     if run is not None and _owns(run, held):
         if move in (SETTLE, SETTLE_LATE):
-            return _settle(snap, run, verdict, late=move == SETTLE_LATE)
+            return _settle(snap, run, verdict, late=move == SETTLE_LATE, known=known or {})
         if run.status == verdict.outcome:
             return Decision(KEEP)  # the reply to this very finish was lost
     lost = Event(
@@ -697,7 +730,7 @@ def finish(snap: Snapshot, held: Claim, verdict: Verdict) -> Decision:
     return Decision(REFUSE_LOST, refusal=_lost(snap, held), events=(lost,), guarded=False)
 
 
-def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool) -> Decision:
+def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool, known: Mapping[str, Message] = {}) -> Decision:
     after = run.replace(
         status=verdict.outcome,
         finished_at=verdict.at,
@@ -713,10 +746,85 @@ def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool) -> Decisi
         data["late"] = True
     if verdict.resume_at is not None:
         data["resume_at"] = verdict.resume_at
+    messages, conflicts = _emitted(verdict, known)
+    if verdict.messages:
+        data.update({"messages": len(messages)} if verdict.outcome == DONE else {"not_sent": len(verdict.messages)})
     event = _event(snap, after, verdict.outcome, reason=verdict.reason, data=data).replace(
         at=verdict.at, output=verdict.output
     )
-    return Decision(SETTLE_LATE if late else SETTLE, run=after, drop_lease=True, events=(event,), gates=verdict.gates)
+    return Decision(
+        SETTLE_LATE if late else SETTLE,
+        run=after,
+        drop_lease=True,
+        events=(event, *_conflict_events(event, conflicts)),
+        gates=verdict.gates,
+        messages=tuple(messages),
+    )
+
+
+def _emitted(verdict: Verdict, known: Mapping[str, Message]) -> tuple[Sequence[Message], Sequence[Conflict]]:
+    """Return which messages of a verdict go out, and which contradict others. Only work that is done has any."""
+    if verdict.outcome != DONE or not verdict.messages:
+        return (), ()
+    from ranonce.messages import emitted
+
+    return emitted(verdict.messages, known)
+
+
+def _conflict_events(beside: Event, conflicts: Sequence[Conflict]) -> tuple[Event, ...]:
+    """Return what is noted of messages that will not go out, as facts beside the event that they come with."""
+    return tuple(
+        beside.replace(
+            event="noted",
+            reason=f"conflict: message {one.refused.key} stands for another body since {one.first.run}; not sent",
+            data={
+                "message": one.refused.key,
+                "digest": one.refused.digest,
+                "first": str(one.first.run),
+                "first_digest": one.first.digest,
+            },
+            output=None,
+        )
+        for one in conflicts
+    )
+
+
+def mark(held: Claim, step: Step, messages: Sequence[Message], known: Mapping[str, Message]) -> Decision:
+    """Decide the commit of an item or a step: its mark, its result and its messages, if the claim still has the run.
+
+    Nothing needs to be read before: what is not as it should be makes the commit fail.
+    """
+    from ranonce.messages import emitted
+
+    new, conflicts = emitted(messages, known)
+    beside = Event(
+        at=step.at,
+        key=held.key,
+        window_start=held.window.start,
+        event="noted",
+        attempt=held.attempt,
+        generation=held.generation,
+        owner=held.owner,
+        trigger=held.trigger,
+        version=held.version,
+    )
+    return Decision(
+        "mark",
+        steps=(step,),
+        messages=tuple(new),
+        events=_conflict_events(beside, conflicts),
+        fence=held,
+        guarded=False,
+        wall=step.at,
+    )
+
+
+def fenced_off(snap: Snapshot, held: Claim) -> Refusal | None:
+    """Say why an attempt may write nothing more about its run, or None if it may."""
+    run = snap.run
+    if run is not None and run.status == RUNNING and _owns(run, held):
+        return None
+    return _lost(snap, held)
 
 
 def reconciled(snap: Snapshot, held: Claim, max_attempts: int) -> Decision:
@@ -903,8 +1011,15 @@ def at_the_write(decision: Decision, now: float, wall: float) -> Decision:
         lease=lease.replace(expires=now + lease.seconds) if lease else None,
         run=run.replace(started_at=wall) if run and run.started_at == decided else run,
         events=tuple(event.replace(at=wall) if event.at == decided else event for event in decision.events),
+        steps=tuple(step.replace(at=wall) if step.at == decided else step for step in decision.steps),
+        messages=tuple(_emitted_at(message, decided, wall) for message in decision.messages),
         wall=wall,
     )
+
+
+def _emitted_at(message: Message, decided: float, wall: float) -> Message:
+    at_once = message.created_at == message.due_at == decided
+    return message.replace(created_at=wall, due_at=wall) if at_once else message
 
 
 def left_behind(snap: Snapshot, decision: Decision) -> Snapshot | None:

@@ -219,7 +219,7 @@ from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import RunKey
 from ranonce.signals import Signals
 from ranonce.stores.base import Job
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from ranonce.windows import Schedule
 from ranonce.terms import Order, Terms
 from ranonce.wrap import work

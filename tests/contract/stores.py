@@ -26,7 +26,7 @@ class Kind:
 
 
 def memory() -> Kind:
-    from ranonce.stores.memory import MemoryStore
+    from ranonce.stores.memory.store import MemoryStore
 
     moved = [0.0]
     store = MemoryStore(LEDGER, now=lambda: time.monotonic() + moved[0])

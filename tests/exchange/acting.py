@@ -9,7 +9,7 @@ from ranonce.exchange.reading import Source
 from ranonce.folding import disagreements
 from ranonce.ledger import OpenLedger
 from ranonce.merging import folded
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from ranonce.timefmt import parse_instant
 
 NOW = parse_instant("2026-11-09T12:00:00Z")

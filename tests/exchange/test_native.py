@@ -13,7 +13,7 @@ from ranonce.exchange.exporting import Wanted, export
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Event, Retention, Run, RunKey
 from ranonce.merging import folded, state_of
-from ranonce.stores.memory import MemoryStore
+from ranonce.stores.memory.store import MemoryStore
 from tests.contract import stores
 from tests.contract.acting import claim, ledger_over, verdict
 from tests.exchange.acting import BORN, NOW, brought, empty, everything, rehearsed, states

@@ -26,7 +26,7 @@ def open_store(url: str, *, wait_seconds: float) -> Store:
 
         return RedisStore(url, wait_seconds=wait_seconds)
     if url == MEMORY:
-        from ranonce.stores.memory import MemoryStore
+        from ranonce.stores.memory.store import MemoryStore
 
         return MemoryStore()
     raise ConfigError(f"{url!r} is no store this version knows.", "Use sqlite:////absolute/path.")

@@ -4,8 +4,9 @@ True of every store, whatever it is built on (the contract suite in `tests/contr
 
 - A *snapshot* is one consistent view, and its clock is read last. The clock belongs to the store, not to the caller.
 - A *commit* writes a whole decision or nothing, durably, before it returns. It returns the events as numbered, or
-  None if the decision no longer stands: the job's version has moved on since the snapshot, or a lease that the
-  decision took to be over was renewed. Then nothing was written, and the caller reads and decides again.
+  None if the decision no longer stands: the job's version has moved on since the snapshot, a lease that the
+  decision took to be over was renewed, a step or a message of it is there already, a message is not as it was, or its
+  fence does not hold. Then nothing was written, and the caller reads and decides again.
 - A commit whose fate is unknown raises `LostReply`; whoever asked looks the owner id up before it does anything else.
 - Event numbers (`seq`) rise. Events are never changed, replaced or removed; SQL stores refuse it by triggers.
 - Reading changes nothing. Opening never creates. A store that is not the ledger it should be raises `NotThisLedger`;
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
         RunKey,
         ScheduleVersion,
         Snapshot,
+        Step,
     )
     from ranonce.merging import Told
+    from ranonce.messages import Closing, Message, Move, Queue, Take, Tally, Waiting
 else:
     Protocol = object
 
@@ -243,6 +246,7 @@ class Intake(Record):
 
     `keep_numbers`: events keep the numbers they had, where nobody has them here. `loss` is the reason of a loss that is
     accepted with it, and who accepts it; the epoch it opens is later than `epoch`, the last that anybody remembers.
+    `messages` and `steps` are taken in where there is none of their key, with the states they have.
     """
 
     told: Sequence[Told] = ()
@@ -252,6 +256,8 @@ class Intake(Record):
     pruned_seq: int = 0
     loss: tuple[str, str] | None = None
     epoch: int = 0
+    messages: Sequence[Message] = ()
+    steps: Sequence[Step] = ()
 
 
 class TakenIn(Record):
@@ -264,6 +270,61 @@ class TakenIn(Record):
     left: Sequence[tuple[RunKey, str]]
     events: int
     last: Event | None
+
+
+class Wanted(Record):
+    """Which messages somebody asks for; what is None is any."""
+
+    job: str | None = None
+    window_start: int | None = None
+    destination: str | None = None
+    states: frozenset[str] | None = None
+
+
+class Exchanged(Record):
+    """What became of an exchange with the outbox: the keys of the messages whose moves were written, and whether those
+    that were to be taken were."""
+
+    moved: frozenset[str]
+    taken: bool
+
+
+class Outbox(Protocol):
+    """What deliverers and people ask about messages; the rules stand in `messages`. No plain run needs any of this.
+
+    Messages come without their bodies, but where it is said. Instants that are written are as the moves have them.
+    """
+
+    def queue(self, destination: str, most: int) -> Queue:
+        """Return what stands at a destination, of one moment: no more than `most` due messages, with their bodies."""
+
+    def exchange(
+        self, destination: str, moves: Sequence[Move] = (), *, closing: Closing | None = None, take: Take | None = None
+    ) -> Exchanged:
+        """Write moves, each if its message is still as it was; close or open the destination; and take messages, all or
+        none: if nobody has taken any since the queue was read, and they are as they were. In one transaction.
+
+        One whose answer was lost may be repeated: what was written then is as it was no more.
+        """
+
+    def known(self, keys: Sequence[str]) -> dict[str, Message]:
+        """Return the messages of these keys that there are."""
+
+    def message(self, name: int | str) -> Message | None:
+        """Return a message by its number or its key, with its body."""
+
+    def messages(self, wanted: Wanted, *, after: int = 0, limit: int = 100) -> list[Message]:
+        """Return messages in the order of their numbers, beginning after one."""
+
+    def destinations(self) -> list[str]:
+        """Return the destinations of messages that are not delivered, by name."""
+
+    def tally(self, destination: str, late_before: float) -> list[Tally]:
+        """Count the messages to a destination that are not delivered, by job and state; late are those of them that are
+        pending or being sent and were emitted before an instant."""
+
+    def waiting(self, job: str, since: int, until: int) -> list[Waiting]:
+        """Count the messages that are not delivered of the job's windows that start in [since, until), by window."""
 
 
 class Store(Protocol):
@@ -364,6 +425,15 @@ class Store(Protocol):
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
         """Return the spans of pruned windows that reach into [since, until), in order of time."""
 
+    def steps(self, key: RunKey, window_start: int, generation: int) -> list[str]:
+        """Return the names of the steps of a run that are done in a generation, in the order of their names."""
+
+    def step(self, key: RunKey, window_start: int, generation: int, name: str) -> Step | None:
+        """Return a step that is done, with its result."""
+
+    def outbox(self) -> Outbox:
+        """Return what deliverers and people ask about messages."""
+
     def upkeep(self) -> Upkeep:
         """Return what its owner does with the whole store."""
 
@@ -386,6 +456,9 @@ class Upkeep(Protocol):
         Their rows and events go, a tombstone stays. The newest run of a job and its newest done one always stay, and
         so does the newest event with all of its window: no number is given twice. Old facts about windows without a run
         go, too; those windows stay what they are: never run.
+
+        The steps of a run go with it. Of its messages, those that wait for somebody stay as they are. Of the others,
+        those whose key is of the window go, since nobody can emit it again, and the rest lose their bodies only.
         """
 
     def problems(self, *, deep: bool) -> list[str]:
@@ -402,6 +475,12 @@ class Upkeep(Protocol):
 
     def events_by_window(self, *, output: bool = False) -> Iterator[Event]:
         """Go through every event, window after window as in `all_runs`; with the output only where it is asked for."""
+
+    def all_messages(self) -> Iterator[Message]:
+        """Go through every message in the order of its number, with its body."""
+
+    def all_steps(self) -> Iterator[Step]:
+        """Go through every step in the order of its run, with its result."""
 
     def set_gate(self, gate: Gate) -> None:
         """Write a gate as a person wants it, whatever it was: the one way in which it is opened before its time."""

@@ -6,7 +6,7 @@ A list holds what JSON holds. What nobody could have written is damage.
 from __future__ import annotations
 
 from ranonce.errors import NotThisLedger
-from ranonce.lifecycle import STATES, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion
+from ranonce.lifecycle import STATES, Event, Gate, Held, Lease, Run, RunKey, ScheduleVersion, Step
 from ranonce.stores.base import Job, Tombstone
 from ranonce.timefmt import shown
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, TypeVar
 
+    from ranonce.messages import Message
     from ranonce.record import Record
 
     Kind = TypeVar("Kind", bound=Record)
@@ -104,6 +105,46 @@ def held_of(job: str, values: Sequence[Any]) -> Held:
     try:
         window, digest, start, *lease = values
         return _whole(Held(_whole(RunKey(job, window, digest)), start, _whole(Lease(*lease))))
+    except (TypeError, ValueError) as error:
+        raise damaged(values) from error
+
+
+def message_values(message: Message) -> list[Any]:
+    """Return a message as values, without its body and its number: its key, job, window and input, then the fields."""
+    told = message.as_dict()
+    run = told.pop("run")
+    key = told.pop("key")
+    del told["body"], told["seq"]
+    return [key, run.job, run.window, run.input, *told.values()]
+
+
+def message_of(values: Sequence[Any], body: bytes | None, seq: int | None) -> Message:
+    """Return the message that values, a body and a number stand for."""
+    from ranonce import messages
+
+    try:
+        key, job, window, digest, start, destination, content_type, body_digest, *rest = values
+        run = _whole(RunKey(job, window, digest))
+        message = messages.Message(*[key, run, start, destination, content_type, body_digest, body, *rest, seq])
+        sound = _whole(message).state in messages.STATES
+    except (TypeError, ValueError) as error:
+        raise damaged(values) from error
+    if not sound:
+        raise damaged(message.state)
+    return message
+
+
+def step_values(step: Step) -> list[Any]:
+    """Return a step as values, without its result: job, window and input first, then the fields in their order."""
+    run, *rest = step.as_dict().values()
+    return [run.job, run.window, run.input, *rest[:-1]]
+
+
+def step_of(values: Sequence[Any], result: bytes | None) -> Step:
+    """Return the step that values and a result stand for."""
+    try:
+        job, window, digest, *rest = values
+        return _whole(Step(_whole(RunKey(job, window, digest)), *[*rest, result]))
     except (TypeError, ValueError) as error:
         raise damaged(values) from error
 

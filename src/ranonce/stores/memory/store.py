@@ -27,11 +27,13 @@ from ranonce.lifecycle import (
     RunKey,
     ScheduleVersion,
     Snapshot,
+    Step,
     at_the_write,
     attempts_left,
     prunable,
 )
 from ranonce.merging import ADDED, ADVANCED, Merged, merge
+from ranonce.messages import UNDELIVERED, WINDOW, scope_of
 from ranonce.stores.base import (
     FIRST,
     Backlog,
@@ -48,6 +50,7 @@ from ranonce.stores.base import (
     glanced,
     spared,
 )
+from ranonce.stores.memory.outbox import MemoryOutbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 
     from ranonce.lifecycle import Retention
     from ranonce.merging import Told
+    from ranonce.messages import Message
     from ranonce.stores.base import Glance, Intake, Scope
 
 
@@ -86,6 +90,8 @@ class MemoryStore:
         self._pruned_seq = 0
         self._tombstones: dict[str, list[Tombstone]] = {}
         self._epochs: list[Epoch] = []
+        self._steps: dict[tuple[RunKey, int, int, str], Step] = {}
+        self._outbox = MemoryOutbox(self, self._lock)
 
     def identity(self) -> Identity:
         return self._identity
@@ -136,9 +142,23 @@ class MemoryStore:
                     held.lease.expires,
                 ):
                     return None
+            if not (
+                self._is_fenced(decision)
+                and not any(_name(step) in self._steps for step in decision.steps)
+                and self._outbox.fits(decision.messages, decision.moves)
+            ):
+                return None
             if decision.guarded and job is not None:
                 self._jobs[key.job] = job.replace(version=job.version + 1)
             return self._write(at_the_write(decision, self.now(), self.wall()), key)
+
+    def _is_fenced(self, decision: Decision) -> bool:
+        """Whether the claim that a decision is fenced by still has the run."""
+        claim = decision.fence
+        if claim is None:
+            return True
+        run = self._runs.get((claim.key, claim.window.start))
+        return run is not None and (run.status, run.attempt, run.owner) == (RUNNING, claim.attempt, claim.owner)
 
     def _write(self, decision: Decision, key: RunKey) -> tuple[Event, ...]:
         run = decision.run
@@ -155,6 +175,12 @@ class MemoryStore:
             known = self._gates.get(gate.name)
             if known is None or gate.until > known.until or known.closed_at > gate.closed_at:
                 self._gates[gate.name] = gate
+        for step in decision.steps:
+            self._steps[_name(step)] = step
+        for message in decision.messages:
+            self._outbox.add(message)
+        for move in decision.moves:
+            self._outbox.move(move)
         written = tuple(
             event.replace(seq=self._seq + number, at=round(event.at, 3), data=json.loads(json.dumps(event.data)))
             for number, event in enumerate(decision.events, 1)
@@ -273,8 +299,23 @@ class MemoryStore:
         found = [stone for stone in self._tombstones.get(job, []) if stone.until > since and stone.since < until]
         return sorted(found, key=lambda stone: stone.since)
 
+    def steps(self, key: RunKey, window_start: int, generation: int) -> list[str]:
+        return sorted(name for *of, name in self._steps if of == [key, window_start, generation])
+
+    def step(self, key: RunKey, window_start: int, generation: int, name: str) -> Step | None:
+        return self._steps.get((key, window_start, generation, name))
+
+    def outbox(self) -> MemoryOutbox:
+        return self._outbox
+
     def upkeep(self) -> Self:
         return self
+
+    def all_messages(self) -> Iterator[Message]:
+        return self._outbox.all()
+
+    def all_steps(self) -> Iterator[Step]:
+        return iter([self._steps[name] for name in sorted(self._steps, key=lambda name: (str(name[0]), *name[1:]))])
 
     def pruned_seq(self) -> int:
         return self._pruned_seq
@@ -290,6 +331,7 @@ class MemoryStore:
             end = runs[-1].window_start if len(runs) == limit else before
             for run in going:
                 del self._runs[run.key, run.window_start]
+                self._prune_what_it_left(run)
             for stone in buried(going, self.wall()):
                 self._bury(stone)
             pruned = {(run.key, run.window_start) for run in going}
@@ -312,6 +354,17 @@ class MemoryStore:
                 known = self._jobs[job]
                 self._jobs[job] = known.replace(version=known.version + 1)
             return Pruned(len(going), len(gone), Place(*_order(runs[-1])) if len(runs) == limit else None)
+
+    def _prune_what_it_left(self, run: Run) -> None:
+        for name in [name for name in self._steps if name[:2] == (run.key, run.window_start)]:
+            del self._steps[name]
+        for message in list(self._outbox.all()):
+            if (message.run, message.window_start) != (run.key, run.window_start) or message.state in UNDELIVERED:
+                continue
+            if scope_of(message.key) == WINDOW:
+                self._outbox.prune(message)
+            else:
+                self._outbox.empty(message)
 
     def _stones(self, job: str) -> list[Tombstone]:
         return self._tombstones.setdefault(job, [])
@@ -355,6 +408,9 @@ class MemoryStore:
                 if not any(one.since <= stone.since and one.until >= stone.until for one in self._stones(stone.job)):
                     self._bury(stone)
             self._write(Decision("import", guarded=False, gates=tuple(intake.gates)), RunKey("", ""))
+            self._outbox.take_in(intake.messages)
+            for step in intake.steps:
+                self._steps.setdefault(_name(step), step)
             self._pruned_seq = max(self._pruned_seq, intake.pruned_seq)
             if intake.loss is not None:
                 self.accept_loss(*intake.loss, after=intake.epoch)
@@ -411,3 +467,7 @@ def _order(run: Run) -> tuple[int, str, str]:
 
 def _plain(run: Run) -> bool:
     return run.status == DONE and run.attempt == 1 and not run.late
+
+
+def _name(step: Step) -> tuple[RunKey, int, int, str]:
+    return step.run, step.window_start, step.generation, step.name

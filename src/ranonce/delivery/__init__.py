@@ -1,0 +1,1 @@
+"""Delivery: what takes messages out of the outbox and sends them, and one module for each kind of destination."""

@@ -1,0 +1,105 @@
+"""What a job emits, before it is committed: is it something that can be sent, and which message is it?
+
+The same rules for `ranonce emit` and for `run.emit`.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from ranonce.errors import UsageError
+from ranonce.messages import LONGEST_BODY, LONGEST_OWN_KEY, SCOPES, WINDOW, Message, message_key
+from ranonce.names import check_name
+from ranonce.record import Record
+from ranonce.timefmt import shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ranonce.lifecycle import Claim
+
+OCTETS = "application/octet-stream"
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+LONGEST_CONTENT_TYPE = 200  # characters
+
+
+class Emission(Record):
+    """One side effect that a job asks for. `key` is the message's own; empty for the only one of its scope and
+    destination."""
+
+    destination: str
+    body: bytes
+    content_type: str = OCTETS
+    key: str = ""
+    scope: str = WINDOW
+
+
+def checked(emission: Emission) -> Emission:
+    """Return an emission unchanged, or refuse it. Raises UsageError."""
+    check_name("destination", emission.destination)
+    if not emission.body:
+        raise UsageError("the payload is empty, so there is nothing to send.", "Give it one: ranonce emit DEST < FILE")
+    if len(emission.body) > LONGEST_BODY:
+        raise UsageError(
+            f"the payload has {len(emission.body)} bytes; a message holds {LONGEST_BODY}.",
+            "Put it where the receiver can fetch it, and send its address.",
+        )
+    if emission.scope not in SCOPES:
+        raise UsageError(f"{shown(emission.scope)} is no scope of a key.", f"It is one of {', '.join(SCOPES)}.")
+    _check_key(emission.key)
+    _check_content_type(emission.content_type)
+    return emission
+
+
+def _check_key(key: str) -> None:
+    try:
+        size = len(key.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise UsageError(f"the key {shown(key)} is no text.", "Write it in UTF-8.") from None
+    if size > LONGEST_OWN_KEY:
+        raise UsageError(
+            f"the key has {size} bytes; it may have {LONGEST_OWN_KEY}.", "Name the thing by its id, or by a digest."
+        )
+    if not key.isprintable() or key != key.strip():
+        raise UsageError(
+            f"the key {shown(key)} has characters that cannot be seen.", "Write it without line breaks and blanks."
+        )
+
+
+def _check_content_type(content_type: str) -> None:
+    kind, slash, rest = content_type.partition("/")
+    plain = content_type.isascii() and content_type.isprintable() and len(content_type) <= LONGEST_CONTENT_TYPE
+    if not (plain and slash and kind.strip() and rest.strip()):
+        raise UsageError(f"{shown(content_type)} is no content type.", f"Write one like {JSON}.")
+
+
+def digest_of(content_type: str, body: bytes) -> str:
+    """Return the digest by which two bodies are told apart: all of SHA-256, over content type and body."""
+    return sha256(content_type.encode() + b"\0" + body).hexdigest()
+
+
+def message_of(emission: Emission, claim: Claim, now: float, *, item: str = "", resend: bool = False) -> Message:
+    """Return the message that an attempt emits: in an item, or (empty) with its outcome.
+
+    `now` in unix seconds, by the ledger's clock. `resend`: the run was begun again to send again.
+    """
+    return Message(
+        key=message_key(
+            emission.scope,
+            claim.key,
+            emission.destination,
+            emission.key,
+            generation=claim.generation if resend else 0,
+        ),
+        run=claim.key,
+        window_start=claim.window.start,
+        destination=emission.destination,
+        content_type=emission.content_type,
+        digest=digest_of(emission.content_type, emission.body),
+        body=emission.body,
+        generation=claim.generation,
+        attempt=claim.attempt,
+        item=item,
+        created_at=now,
+        due_at=now,
+    )

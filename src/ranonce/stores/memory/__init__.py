@@ -1,0 +1,1 @@
+"""A ledger in the memory of one process, for tests."""
