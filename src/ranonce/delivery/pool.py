@@ -1,0 +1,123 @@
+"""A sender made of several carriers, each in a thread of its own that keeps its connection from message to message.
+
+Whatever a carrier does, every message comes back with an answer: one that raises is a mistake of ours, and says nothing
+about what the destination has received.
+"""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from ranonce.delivery.base import IDLE_SECONDS
+from ranonce.errors import RanonceError
+from ranonce.messages import NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer
+from ranonce.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ranonce.delivery.base import Carrier
+    from ranonce.messages import Message
+
+
+class _Errand(Record):
+    """One message on its way through a thread: may it still begin, and where its answer is awaited."""
+
+    message: Message
+    may_begin: Callable[[Message], bool]
+    answers: SimpleQueue[tuple[Message, Answer]]
+
+
+class Pool:
+    """Sends up to `concurrency` messages at the same time. `open_carrier` is called in the thread that uses it."""
+
+    def __init__(self, open_carrier: Callable[[], Carrier], concurrency: int) -> None:
+        self._open_carrier = open_carrier
+        self._concurrency = concurrency
+        self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+
+    def send(
+        self, messages: Sequence[Message], may_begin: Callable[[Message], bool]
+    ) -> Iterator[tuple[Message, Answer] | None]:
+        """Send messages; yield each with its answer, and None whenever there was none for a while."""
+        answers: SimpleQueue[tuple[Message, Answer]] = SimpleQueue()
+        wanted = True
+
+        def still(message: Message) -> bool:
+            return wanted and may_begin(message)
+
+        problem = self._grow(len(messages))
+        if problem:
+            yield from ((message, Answer(NOT_RECEIVED, problem)) for message in messages)
+            return
+        try:
+            for message in messages:
+                self._errands.put(_Errand(message, still, answers))
+            left = len(messages)
+            while left:
+                try:
+                    answer = answers.get(timeout=IDLE_SECONDS)
+                except Empty:
+                    yield None
+                else:
+                    left -= 1
+                    yield answer
+        finally:
+            wanted = False  # whoever asked has gone: what has not begun yet shall not
+
+    def close(self) -> None:
+        """Let the threads end once they have nothing to carry. What is still on its way is not waited for."""
+        for _ in self._threads:
+            self._errands.put(None)
+        self._threads = []
+
+    def _grow(self, messages: int) -> str | None:
+        """Start the threads that are missing; say why there is none, if so."""
+        while len(self._threads) < min(messages, self._concurrency):
+            thread = Thread(target=self._work, name="ranonce carrier", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system has no more: fewer will do
+                return None if self._threads else f"nothing was sent: {error}"
+            self._threads.append(thread)
+        return None
+
+    def _work(self) -> None:
+        carrier: Carrier | None = None
+        while (errand := self._errands.get()) is not None:
+            answer: Answer
+            try:
+                if not errand.may_begin(errand.message):
+                    answer = Answer(NOT_BEGUN, "there was no time left for it")
+                else:
+                    if carrier is None:
+                        carrier, answer = self._opened()
+                    if carrier is not None:
+                        answer = carrier.carry(errand.message)
+            except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for an answer
+                answer = Answer(UNKNOWN, f"sending it went wrong here: {type(error).__name__}: {error}")
+                _close(carrier)
+                carrier = None
+            errand.answers.put((errand.message, answer))
+        _close(carrier)
+
+    def _opened(self) -> tuple[Carrier | None, Answer]:
+        """Return a new carrier, or what to answer where there is none: nothing was sent then."""
+        try:
+            return self._open_carrier(), Answer(NOT_BEGUN)
+        except RanonceError as error:
+            return None, Answer(NOT_RECEIVED, str(error))
+        except Exception as error:  # noqa: BLE001 - as above
+            return None, Answer(NOT_RECEIVED, f"nothing was sent: {type(error).__name__}: {error}")
+
+
+def _close(carrier: Carrier | None) -> None:
+    """Close a carrier that nobody will use again; what it still has to say does not matter to any message."""
+    if carrier is not None:
+        try:
+            carrier.close()
+        except Exception:  # noqa: BLE001 - nobody is left to whom it would matter
+            return
