@@ -10,7 +10,7 @@ from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavai
 from ranonce.stores.statements import load
 
 APPLICATION_ID = 0x72616E6F  # "rano", in the file's header: whose file this is
-FORMAT = 2  # of the tables, in the header's user_version
+FORMAT = 3  # of the tables, in the header's user_version
 SQL = load("sqlite/store.sql")
 
 LOST = (

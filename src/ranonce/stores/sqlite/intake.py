@@ -15,6 +15,7 @@ from ranonce.lifecycle import RUNNING
 from ranonce.merging import ADDED, ADVANCED, BESIDES, merge
 from ranonce.stores.base import TakenIn
 from ranonce.stores.sqlite.file import SQL as MAIN
+from ranonce.stores.sqlite.outbox import put_effects
 from ranonce.stores.sqlite.rows import event_of, event_row, gate_row, held_of, run_of, run_row
 from ranonce.stores.statements import load
 
@@ -47,6 +48,7 @@ def take_in(
                 upkeep.put_tombstone(stone)
         for gate in intake.gates:
             store.connection.execute(MAIN["put_gate"], gate_row(gate))
+        put_effects(store.connection, intake.messages, intake.steps)
         if intake.pruned_seq:
             upkeep.forget_until(intake.pruned_seq)
         taken = taking.result()

@@ -140,6 +140,71 @@ CREATE TABLE gates (
     closed_at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Side effects on their way to a destination, each committed with the work it comes from. What waits, and since when:
+-- SELECT destination, state, count(*), min(created_at) FROM outbox WHERE state NOT IN ('sent', 'dropped') GROUP BY 1, 2;
+CREATE TABLE outbox (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL,   -- the number that people know it by; never given twice
+    key        TEXT NOT NULL UNIQUE CHECK (key <> ''),     -- the dedupe key, constant for ever
+    job          TEXT NOT NULL CHECK (job <> ''),
+    window_start INTEGER NOT NULL,
+    "window"     TEXT NOT NULL CHECK ("window" <> ''),
+    input        TEXT NOT NULL,
+    destination  TEXT NOT NULL CHECK (destination <> ''),
+    content_type TEXT NOT NULL CHECK (content_type <> ''),
+    digest       TEXT NOT NULL CHECK (length(digest) = 64),    -- SHA-256 of content type, a zero byte, and body
+    generation   INTEGER NOT NULL CHECK (generation > 0),
+    attempt      INTEGER NOT NULL CHECK (attempt > 0),
+    item         TEXT NOT NULL,                                -- the item or step it was committed with, else empty
+    created_at   TEXT NOT NULL,
+    due_at       TEXT NOT NULL,                                -- not before
+    state        TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'sent', 'unsure', 'dead', 'dropped')),
+    tries        INTEGER NOT NULL CHECK (tries >= 0),          -- how often it was taken; never goes back
+    failures     INTEGER NOT NULL CHECK (failures >= 0),       -- those that count against its attempts
+    sender       TEXT NOT NULL,                                -- the deliverer that has it, else empty
+    lease_domain TEXT NOT NULL,                                -- the clock that `lease_until` counts in
+    lease_until  REAL NOT NULL,
+    taken_at     TEXT,
+    lease_seconds REAL NOT NULL CHECK (lease_seconds >= 0),
+    doubt_since  TEXT,                                         -- since then it may have been received already
+    settled_at   TEXT,
+    receipt      TEXT,                                         -- what the destination said when it took it
+    error        TEXT,                                         -- what went wrong last
+    resolution   TEXT,                                         -- what a person said of it, who and why
+    body         BLOB                                          -- last, so that the rest is read without it; NULL: pruned
+) STRICT;
+
+-- What is not delivered, by destination: plain questions of deliverers and probes are answered here.
+CREATE INDEX outbox_undelivered ON outbox (destination, state, due_at, seq, job, created_at)
+    WHERE state IN ('pending', 'sending', 'unsure', 'dead');
+-- The same by window.
+CREATE INDEX outbox_waiting ON outbox (job, window_start, "window", state)
+    WHERE state IN ('pending', 'sending', 'unsure', 'dead');
+-- All messages of a run.
+CREATE INDEX outbox_of_run ON outbox (job, window_start, "window", input);
+
+-- What all deliverers know of a destination.
+CREATE TABLE destinations (
+    destination  TEXT PRIMARY KEY NOT NULL CHECK (destination <> ''),
+    version      INTEGER NOT NULL,   -- moves with each take, so that two deliverers never take the same message
+    closed_until TEXT,               -- it is left alone until then
+    closed_why   TEXT,
+    next_at      REAL NOT NULL       -- when its rate lets the next one go: unix seconds, finer than a millisecond
+) STRICT, WITHOUT ROWID;
+
+-- Named pieces of a run that are done in one generation, with their results. An item of a batch is one.
+CREATE TABLE steps (
+    job          TEXT NOT NULL CHECK (job <> ''),
+    window_start INTEGER NOT NULL,
+    "window"     TEXT NOT NULL CHECK ("window" <> ''),
+    input        TEXT NOT NULL,
+    generation   INTEGER NOT NULL CHECK (generation > 0),
+    name         TEXT NOT NULL CHECK (name <> ''),
+    attempt      INTEGER NOT NULL CHECK (attempt > 0),
+    at           TEXT NOT NULL,
+    result       BLOB,
+    PRIMARY KEY (job, window_start, "window", input, generation, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events
     BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
 CREATE TRIGGER events_are_not_removed BEFORE DELETE ON events
@@ -149,3 +214,19 @@ CREATE TRIGGER events_are_not_removed BEFORE DELETE ON events
 CREATE TRIGGER events_are_not_replaced BEFORE INSERT ON events
     WHEN EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
     BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
+
+CREATE TRIGGER messages_keep_what_they_are
+    BEFORE UPDATE OF seq, key, job, window_start, "window", input, destination, content_type, digest ON outbox
+    BEGIN SELECT RAISE(ABORT, 'a message stays the one it is'); END;
+CREATE TRIGGER messages_keep_their_body BEFORE UPDATE OF body ON outbox
+    WHEN NEW.body IS NOT NULL OR OLD.state NOT IN ('sent', 'dropped')
+    BEGIN SELECT RAISE(ABORT, 'a body is not changed, and only removed from a message that is over'); END;
+CREATE TRIGGER messages_are_not_lost BEFORE DELETE ON outbox
+    WHEN OLD.state NOT IN ('sent', 'dropped')
+    BEGIN SELECT RAISE(ABORT, 'a message that is not delivered is not removed'); END;
+-- INSERT OR REPLACE fires no delete trigger here either.
+CREATE TRIGGER messages_are_not_replaced BEFORE INSERT ON outbox
+    WHEN EXISTS (SELECT 1 FROM outbox WHERE key = NEW.key OR seq = NEW.seq)
+    BEGIN SELECT RAISE(ABORT, 'a message stays the one it is'); END;
+CREATE TRIGGER steps_are_not_changed BEFORE UPDATE ON steps
+    BEGIN SELECT RAISE(ABORT, 'a step that is done stays as it is'); END;

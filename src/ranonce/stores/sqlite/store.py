@@ -55,8 +55,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self
 
-    from ranonce.lifecycle import Decision
+    from ranonce.lifecycle import Decision, Step
     from ranonce.stores.base import Glance, Scope
+    from ranonce.stores.sqlite.outbox import SqliteOutbox
     from ranonce.stores.sqlite.upkeep import SqliteUpkeep
 
 #: How much time is outlined at once: 100,000 windows of a job that runs every minute.
@@ -205,6 +206,9 @@ class SqliteStore:
             failpoint("commit:after-events")
             for gate in decision.gates:
                 self._db.execute(SQL["put_gate"], gate_row(gate))
+            if (decision.steps or decision.messages or decision.moves) and not self._write_effects(decision):
+                transaction.abandon()
+                return None
             failpoint("commit:before-commit")
         failpoint("commit:after-commit")
         return written
@@ -213,7 +217,17 @@ class SqliteStore:
         """Say whether the decision still fits what is in the store; take the job's next version if it does."""
         if decision.guarded and self._db.execute(SQL["move_version"], (key.job, after)).rowcount == 0:
             return False
+        if decision.fence is not None:
+            from ranonce.stores.sqlite.outbox import is_fenced
+
+            if not is_fenced(self._db, decision.fence):
+                return False
         return all(self._as_read(held) for held in decision.unchanged)
+
+    def _write_effects(self, decision: Decision) -> bool:
+        from ranonce.stores.sqlite.outbox import write_effects
+
+        return write_effects(self._db, decision)
 
     def _put_run(self, run: Run, *, settled: bool) -> bool:
         """Write a run's new state; False if it is a verdict on an attempt that has the run no more."""
@@ -353,6 +367,17 @@ class SqliteStore:
         rows = self._all("tombstones", job, since, until)
         return [tombstone_of(job, row) for row in rows]
 
+    def steps(self, key: RunKey, window_start: int, generation: int) -> list[str]:
+        return self.outbox().steps(key, window_start, generation)
+
+    def step(self, key: RunKey, window_start: int, generation: int, name: str) -> Step | None:
+        return self.outbox().step(key, window_start, generation, name)
+
+    def outbox(self) -> SqliteOutbox:
+        from ranonce.stores.sqlite.outbox import SqliteOutbox
+
+        return SqliteOutbox(self)
+
     def upkeep(self) -> SqliteUpkeep:
         from ranonce.stores.sqlite.upkeep import SqliteUpkeep
 
@@ -384,6 +409,10 @@ class SqliteStore:
         """Return a write transaction, taken in line: committed after its block, or abandoned."""
         return _Transaction(self)
 
+    def reading(self) -> _Reading:
+        """Return a block whose questions are all answered as of one moment."""
+        return _Reading(self)
+
     def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of a statement that only reads."""
         try:
@@ -403,6 +432,24 @@ class SqliteStore:
     def close(self) -> None:
         self._db.close()
         self._line.close()
+
+
+class _Reading:
+    """Questions that are answered as of one moment."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        try:
+            self._store._begin_reading()
+        except sqlite3.Error as error:
+            raise translated(error, self._store.path) from error
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._store._end_reading()
+        if isinstance(error, sqlite3.Error):
+            raise translated(error, self._store.path) from error
 
 
 class _Transaction:

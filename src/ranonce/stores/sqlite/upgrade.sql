@@ -23,3 +23,74 @@ DROP TRIGGER events_are_not_removed;
 CREATE TRIGGER events_are_not_removed BEFORE DELETE ON events
     WHEN NOT EXISTS (SELECT 1 FROM pruning WHERE job = OLD.job)
     BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
+
+-- name: upgrade_2
+-- Messages, what deliverers know of destinations, and steps.
+CREATE TABLE outbox (
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL,
+    key        TEXT NOT NULL UNIQUE CHECK (key <> ''),
+    job          TEXT NOT NULL CHECK (job <> ''),
+    window_start INTEGER NOT NULL,
+    "window"     TEXT NOT NULL CHECK ("window" <> ''),
+    input        TEXT NOT NULL,
+    destination  TEXT NOT NULL CHECK (destination <> ''),
+    content_type TEXT NOT NULL CHECK (content_type <> ''),
+    digest       TEXT NOT NULL CHECK (length(digest) = 64),
+    generation   INTEGER NOT NULL CHECK (generation > 0),
+    attempt      INTEGER NOT NULL CHECK (attempt > 0),
+    item         TEXT NOT NULL,
+    created_at   TEXT NOT NULL,
+    due_at       TEXT NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'sent', 'unsure', 'dead', 'dropped')),
+    tries        INTEGER NOT NULL CHECK (tries >= 0),
+    failures     INTEGER NOT NULL CHECK (failures >= 0),
+    sender       TEXT NOT NULL,
+    lease_domain TEXT NOT NULL,
+    lease_until  REAL NOT NULL,
+    taken_at     TEXT,
+    lease_seconds REAL NOT NULL CHECK (lease_seconds >= 0),
+    doubt_since  TEXT,
+    settled_at   TEXT,
+    receipt      TEXT,
+    error        TEXT,
+    resolution   TEXT,
+    body         BLOB
+) STRICT;
+CREATE INDEX outbox_undelivered ON outbox (destination, state, due_at, seq, job, created_at)
+    WHERE state IN ('pending', 'sending', 'unsure', 'dead');
+CREATE INDEX outbox_waiting ON outbox (job, window_start, "window", state)
+    WHERE state IN ('pending', 'sending', 'unsure', 'dead');
+CREATE INDEX outbox_of_run ON outbox (job, window_start, "window", input);
+CREATE TABLE destinations (
+    destination  TEXT PRIMARY KEY NOT NULL CHECK (destination <> ''),
+    version      INTEGER NOT NULL,
+    closed_until TEXT,
+    closed_why   TEXT,
+    next_at      REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE steps (
+    job          TEXT NOT NULL CHECK (job <> ''),
+    window_start INTEGER NOT NULL,
+    "window"     TEXT NOT NULL CHECK ("window" <> ''),
+    input        TEXT NOT NULL,
+    generation   INTEGER NOT NULL CHECK (generation > 0),
+    name         TEXT NOT NULL CHECK (name <> ''),
+    attempt      INTEGER NOT NULL CHECK (attempt > 0),
+    at           TEXT NOT NULL,
+    result       BLOB,
+    PRIMARY KEY (job, window_start, "window", input, generation, name)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER messages_keep_what_they_are
+    BEFORE UPDATE OF seq, key, job, window_start, "window", input, destination, content_type, digest ON outbox
+    BEGIN SELECT RAISE(ABORT, 'a message stays the one it is'); END;
+CREATE TRIGGER messages_keep_their_body BEFORE UPDATE OF body ON outbox
+    WHEN NEW.body IS NOT NULL OR OLD.state NOT IN ('sent', 'dropped')
+    BEGIN SELECT RAISE(ABORT, 'a body is not changed, and only removed from a message that is over'); END;
+CREATE TRIGGER messages_are_not_lost BEFORE DELETE ON outbox
+    WHEN OLD.state NOT IN ('sent', 'dropped')
+    BEGIN SELECT RAISE(ABORT, 'a message that is not delivered is not removed'); END;
+CREATE TRIGGER messages_are_not_replaced BEFORE INSERT ON outbox
+    WHEN EXISTS (SELECT 1 FROM outbox WHERE key = NEW.key OR seq = NEW.seq)
+    BEGIN SELECT RAISE(ABORT, 'a message stays the one it is'); END;
+CREATE TRIGGER steps_are_not_changed BEFORE UPDATE ON steps
+    BEGIN SELECT RAISE(ABORT, 'a step that is done stays as it is'); END;

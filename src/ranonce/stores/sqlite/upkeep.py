@@ -17,6 +17,8 @@ from ranonce.lifecycle import prunable
 from ranonce.stores.base import FIRST, Epoch, Place, Pruned, buried, spared
 from ranonce.stores.sqlite.create import sync_folder
 from ranonce.stores.sqlite.file import quoted, translated
+from ranonce.stores.sqlite.outbox import SQL as OUTBOX
+from ranonce.stores.sqlite.outbox import message_of, prune_effects, step_of
 from ranonce.stores.sqlite.rows import event_of, gate_row, read_instant, run_of, text_of, tombstone_of
 from ranonce.stores.statements import load
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ranonce.lifecycle import Event, Gate, Lease, Retention, Run
+    from ranonce.lifecycle import Event, Gate, Lease, Retention, Run, Step
+    from ranonce.messages import Message
     from ranonce.stores.base import Intake, TakenIn, Tombstone
     from ranonce.stores.sqlite.store import SqliteStore
 
@@ -89,6 +92,7 @@ class SqliteUpkeep:
     def _drop(self, run: Run) -> list[int]:
         place = (run.key.job, run.window_start, run.key.window, run.key.input)
         self._db.execute(SQL["drop_run"], place)
+        prune_effects(self._db, place)
         return [seq for (seq,) in self._db.execute(SQL["drop_events"], place)]
 
     def put_tombstone(self, stone: Tombstone) -> None:
@@ -109,15 +113,21 @@ class SqliteUpkeep:
         return [] if lines == ["ok"] else [line for text in lines for line in text.split("\n") if line.strip("* ")]
 
     def all_runs(self) -> Iterator[Run]:
-        return map(run_of, self._rows("all_runs"))
+        return map(run_of, self._rows(SQL["all_runs"]))
 
     def all_events(self) -> Iterator[Event]:
-        return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows("all_events"))
+        return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows(SQL["all_events"]))
 
     def events_by_window(self, *, output: bool = False) -> Iterator[Event]:
         if not output:
-            return map(event_of, self._rows("events_by_window"))
-        return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows("events_by_window_with_output"))
+            return map(event_of, self._rows(SQL["events_by_window"]))
+        return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows(SQL["events_by_window_with_output"]))
+
+    def all_messages(self) -> Iterator[Message]:
+        return map(message_of, self._rows(OUTBOX["all_messages"]))
+
+    def all_steps(self) -> Iterator[Step]:
+        return map(step_of, self._rows(OUTBOX["all_steps"]))
 
     @contextmanager
     def view(self) -> Iterator[None]:
@@ -129,7 +139,7 @@ class SqliteUpkeep:
 
     def _rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self._db.execute(SQL[statement])
+            yield from self._db.execute(statement)
         except sqlite3.Error as error:
             raise translated(error, self._store.path) from error
 
