@@ -16,7 +16,7 @@ from ranonce.errors import ConfigError, NotThisLedger, OutcomeNotRecorded, Store
 from ranonce.failpoints import failpoint
 from ranonce.journal import Journal, MoreRemembered
 from ranonce.lifecycle import CLOCK_SLACK_SECONDS as CLOCK_SLACK_SECONDS
-from ranonce.lifecycle import Claim, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
+from ranonce.lifecycle import Claim, Decision, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
 from ranonce.liveness import HostIdentity, boot_clock, examine, forget, others_may_write, this_host, unrecorded
 from ranonce.record import Record
 from ranonce.sight import sighting_of
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ranonce.lifecycle import Ask, Decision, Event, Run, Snapshot, Step
-    from ranonce.messages import Message
+    from ranonce.lifecycle import Ask, Event, Run, Snapshot, Step
+    from ranonce.messages import Message, Move, No
     from ranonce.storeclock import StoreClock
     from ranonce.stores.base import Store
 
@@ -434,6 +434,43 @@ class OpenLedger:
             return lifecycle.note(snap, key, window_start, text, by=by, host=self.host.host, held=held)
 
         return self._settle(key, window_start, decide)[1].refusal
+
+    def settle_messages(
+        self,
+        key: RunKey,
+        window_start: int,
+        names: Sequence[str],
+        decide: Callable[[Message, Snapshot], Move | No],
+        told: Callable[[Sequence[Move]], str],
+        *,
+        by: str,
+    ) -> dict[str, Move | No]:
+        """Let a person say what becomes of messages of one run, by their keys; return what was decided of each.
+
+        The moves are committed at once, together with a note in the story of the run's window: what `told` makes of
+        them. That needs neither the run nor its schedule any more.
+        """
+        from ranonce.messages import Move, stands
+
+        answers: dict[str, Move | No] = {}
+
+        def decision(snap: Snapshot) -> Decision:
+            known = self.store.outbox().known(names)
+            tried = [answer for answer in answers.values() if isinstance(answer, Move)]
+            if tried and all(stands(move, known.get(move.was.key)) for move in tried):
+                return Decision("keep")  # the reply to this very commit was lost
+            answers.clear()
+            answers.update({name: decide(known[name], snap) for name in names if name in known})
+            moves = [answer for answer in answers.values() if isinstance(answer, Move)]
+            if not moves:
+                return Decision("refuse")
+            noted = lifecycle.note(snap, key, window_start, told(moves), by=by, host=self.host.host)
+            data = {"outbox": [move.was.seq for move in moves]}
+            events = tuple(event.replace(data={**event.data, **data}) for event in noted.events)
+            return noted.replace(moves=tuple(moves), events=events)
+
+        self._settle(key, window_start, decision)
+        return answers
 
     def resends(self, held: Claim) -> bool:
         """Say whether the rerun that began a claim's generation asked for what it sends to be sent again."""

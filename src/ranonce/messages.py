@@ -83,6 +83,8 @@ MOST_BYTES = 16 * 1024 * 1024
 BATCH = 100
 #: No more of what a destination said is kept.
 LONGEST_WORDS = 500  # characters
+#: Instants are kept to the millisecond by some stores.
+_STORED_SECONDS = 0.002
 #: No destination is obeyed that wants to be left alone for longer.
 LONGEST_CLOSING_SECONDS = 31 * 86400.0
 
@@ -426,6 +428,16 @@ def retry(message: Message, route: Route | None, wall: float) -> Move | No:
     if message.state not in (PENDING, DEAD):
         return No(f"{name} is {message.state}.", "Nothing was changed.")
     return Move(message, message.replace(state=PENDING, due_at=wall, failures=0, settled_at=None))
+
+
+def stands(move: Move, message: Message | None) -> bool:
+    """Say whether a message is as a person's move left it: whoever lost the reply to its commit looks so."""
+    now = move.now
+    return (
+        message is not None
+        and (message.state, message.tries, message.resolution) == (now.state, now.tries, now.resolution)
+        and abs(message.due_at - now.due_at) < _STORED_SECONDS
+    )
 
 
 # --- counting -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,146 @@
+"""How one message is shown: to people, so that whatever stands in it moves no cursor, and to machines."""
+
+from __future__ import annotations
+
+import sys
+
+from ranonce.cli.report import instant, kept, with_instants
+from ranonce.errors import UsageError
+from ranonce.messages import DEAD, DROPPED, PENDING, SENDING, SENT, UNSURE
+from ranonce.names import plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ranonce.lifecycle import Event
+    from ranonce.messages import Message
+
+#: So much of a body is shown; `--body` writes all of it.
+SHOWN_BYTES = 4096
+
+
+def story(message: Message, *, late: bool, declared: bool) -> Iterator[str]:
+    """Tell all that is known of a message, without its body."""
+    yield plain(f"message {message.seq} to {message.destination}: {message.state}{', and late' if late else ''}.")
+    origin = f"{message.run.job} {message.run.window}, attempt {message.attempt}, generation {message.generation}"
+    told = {
+        "key": message.key,
+        "from": origin + (f", item {message.item}" if message.item else ""),
+        "emitted": instant(message.created_at),
+        "tries": f"{message.tries}, of them failed: {message.failures}",
+        "due": instant(message.due_at) if message.state == PENDING else None,
+        "taken": instant(message.taken_at) if message.taken_at is not None else None,
+        "sender": message.sender or None,
+        "settled": instant(message.settled_at) if message.settled_at is not None else None,
+        "in doubt": f"since {instant(message.doubt_since)}" if message.doubt_since is not None else None,
+        "receipt": message.receipt,
+        "error": message.error,
+        "resolved": message.resolution,
+        "type": message.content_type,
+        "digest": message.digest,
+    }
+    yield from (plain(f"  {name:<9} {value}") for name, value in told.items() if value is not None)
+    if not declared:
+        yield "  the configuration here does not declare its destination"
+    if (step := what_to_do(message)) is not None:
+        yield plain(f"  next      {step}")
+
+
+def as_json(message: Message, *, late: bool) -> dict[str, Any]:
+    """Return a message for machines, without its body."""
+    return with_instants(
+        {
+            "message": message.seq,
+            "key": message.key,
+            "state": message.state,
+            "late": late,
+            "destination": message.destination,
+            "job": message.run.job,
+            "window": message.run.window,
+            "input": message.run.input or None,
+            "item": message.item or None,
+            "generation": message.generation,
+            "attempt": message.attempt,
+            "tries": message.tries,
+            "failures": message.failures,
+            "created_at": message.created_at,
+            "due_at": message.due_at if message.state == PENDING else None,
+            "taken_at": message.taken_at,
+            "doubt_since_at": message.doubt_since,
+            "settled_at": message.settled_at,
+            "sender": message.sender or None,
+            "receipt": message.receipt,
+            "error": message.error,
+            "resolution": message.resolution,
+            "content_type": message.content_type,
+            "digest": message.digest,
+        }
+    )
+
+
+def since(message: Message) -> float:
+    """Return since when a message is what it is."""
+    settled = message.settled_at if message.state not in (PENDING, SENDING) else None
+    return message.created_at if settled is None else settled
+
+
+def last_words(message: Message) -> str:
+    """Return what was said of a message last."""
+    said = message.resolution if message.state in (SENT, DROPPED) else None
+    return said or (message.receipt if message.state == SENT else message.error) or "-"
+
+
+def is_about(event: Event, message: Message) -> bool:
+    numbers = event.data.get("outbox")
+    return (isinstance(numbers, list) and message.seq in numbers) or event.data.get("message") == message.key
+
+
+def what_to_do(message: Message) -> str | None:
+    """Return the command that helps."""
+    if message.state == UNSURE:
+        return f"see whether it arrived: ranonce outbox resolve {message.seq} --as sent|not-sent --reason TEXT"
+    if message.state == DEAD:
+        again = f"ranonce outbox retry {message.seq}"
+        return f"mend what it says, then {again}, or: ranonce outbox resolve {message.seq} --as dropped --reason TEXT"
+    if message.state == PENDING:
+        return "ranonce deliver sends it when it is due"
+    return None
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def write_body(message: Message) -> int:
+    """Write a body byte for byte. Raises UsageError where it is kept no more."""
+    if message.body is None:
+        raise UsageError(f"the body of message {message.seq} was pruned.", "Its digest is all that is left of it.")
+    sys.stdout.flush()
+    sys.stdout.buffer.write(message.body)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def body_lines(message: Message) -> list[str]:
+    """Return the beginning of a body, for people: whatever is in it moves no cursor."""
+    body = message.body
+    if body is None:
+        return ["", "Its body was pruned."]
+    lines = ["", f"body ({len(body):,} bytes):", *kept(body[:SHOWN_BYTES]).rstrip("\n").split("\n")]
+    if len(body) > SHOWN_BYTES:
+        lines.append(f"({len(body) - SHOWN_BYTES:,} bytes more: ranonce outbox show {message.seq} --body)")
+    return lines
+
+
+def body_as_json(message: Message) -> dict[str, Any]:
+    """Return a body for machines: as text where it is UTF-8, else in base64."""
+    body = message.body
+    if body is None:
+        return {"body": None}
+    try:
+        return {"bytes": len(body), "body": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return {"bytes": len(body), "body_base64": b64encode(body).decode()}
