@@ -634,6 +634,7 @@ def test_the_line_is_that_of_the_bad_element_of_a_long_list(folder: Path) -> Non
     [
         ("[leger]\n", 1, "leger: this key is not known."),
         ("ledger = 5\n", 1, "ledger: 5 is not a table."),
+        ("destinations = 5\n", 1, "destinations: 5 is not a table."),
         ("[ledger]\nurl = 1\n", 2, "ledger.url: this key is not known."),
         ("[ledger]\nstore = 1\n", 2, "ledger.store: 1 is not text."),
         ("[ledger]\nstore = ''\n", 2, "ledger.store: '' is empty."),
@@ -645,10 +646,6 @@ def test_the_line_is_that_of_the_bad_element_of_a_long_list(folder: Path) -> Non
         ('[jobs."a b"]\nevery = "day"\n', 1, "jobs.\"a b\": 'a b' is not a name for a job."),
         ('[jobs."a\\nb"]\nevery = "day"\n', 1, 'jobs."a\\nb": '),
         ('[jobs.db.backup]\nevery = "day"\n', 1, "jobs.db.backup: a job holds no such table."),
-        ("[destinations.x]\n", 1, "destinations.x: it has no type."),
-        ("[destinations]\nx = 1\n", 2, "destinations.x: 1 is not a table."),
-        ('[destinations.x]\ntype = "http"\ndedupes = true\n', 3, "destinations.x.dedupes: "),
-        ('[destinations.x]\ntype = "http"\nurl = "https://me:pw@h/"\n', 3, "destinations.x.url: 'https://me:***@h/'"),
     ],
 )
 def test_a_table_that_is_wrong_is_named_with_its_line(folder: Path, content: str, line: int, sentence: str) -> None:
@@ -682,6 +679,17 @@ def test_destinations_are_kept_as_written(folder: Path) -> None:
     assert loaded(folder, content, {"XDG_STATE_HOME": "/s"}).destinations == {
         "slack": {"type": "http", "url": "${NOT_SET}", "headers": {"a": "b"}, "dedupes": False}
     }
+
+
+@pytest.mark.parametrize("wrong", ["[destinations.x]\n", "[destinations]\nx = 1\n", '[destinations."a b"]\ntype = 1\n'])
+def test_a_mistake_in_a_destination_stops_no_job(folder: Path, wrong: str) -> None:
+    assert list(loaded(folder, LEDGER + JOB + wrong).jobs) == ["j"]
+
+
+def test_where_a_key_of_a_destination_stands_can_be_asked(folder: Path) -> None:
+    config = loaded(folder, '[destinations.slack]\ntype = "http"\nurl = 5\n', {"XDG_STATE_HOME": "/s"})
+    place = str(config.place(("destinations", "slack", "url")))
+    assert place == f"{folder}/ranonce.toml:3: destinations.slack.url"
 
 
 # --- rules for options ---

@@ -27,7 +27,8 @@ from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 __all__ = [
     "Config",
@@ -61,14 +62,16 @@ class Config(Record):
     """What this invocation works with. `path` is the file it was read from, if any.
 
     `jobs` holds every declared job, or only the one that was asked for; `broken` says why others could not be read,
-    where that was asked for. `destinations` are kept as written.
+    where that was asked for. `destinations` are kept as written, mistakes included, for those who ask about one
+    (`delivery.spec`); `place` says where a key of the file stands.
     """
 
     path: str | None
     ledger: LedgerSpec
     jobs: dict[str, JobSpec]
-    destinations: dict[str, dict[str, object]]
+    destinations: Mapping[str, Any]
     broken: Mapping[str, ConfigError] = {}
+    place: Callable[[tuple[str, ...]], object] = ".".join
 
     @property
     def folder(self) -> str | None:
@@ -157,7 +160,8 @@ def load(
     ledger = choose_ledger(environ, option=store, file_store=written.store, file_id=written.ledger_id)
     jobs, broken = configread.readable_jobs(document) if pass_over else (configread.job_specs(document, only=job), {})
     destinations = configread.destination_tables(document)
-    return Config(document.path, ledger.replace(store_wait=written.store_wait), jobs, destinations, broken)
+    ledger = ledger.replace(store_wait=written.store_wait)
+    return Config(document.path, ledger, jobs, destinations, broken, document.place)
 
 
 def choose_ledger(

@@ -155,7 +155,6 @@ def _changed(path: str, data: bytes, change: Change, environ: Mapping[str, str])
         raise _by_hand(path, "its tables are written in a way we cannot edit")
     configread.ledger_table(after)
     configread.job_specs(after)
-    configread.destination_tables(after)
     return result
 
 

@@ -12,7 +12,7 @@ from ranonce.jobspec import JobSpec, VersionFile, broken_rule, schedule_error
 from ranonce.names import check_job_name, check_name, shown_path
 from ranonce.record import Record
 from ranonce.settings import argv, duration, exit_codes, flag, gates, instant, nearest, text, whole
-from ranonce.storeurl import STORE_WAIT, StoreText, expand_home, refuse_password
+from ranonce.storeurl import STORE_WAIT, StoreText, expand_home
 from ranonce.timefmt import shown
 from ranonce.tomlplain import read_plain
 from ranonce.trust import read_trusted
@@ -20,7 +20,7 @@ from ranonce.trust import read_trusted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from ranonce.checks import Check
     from ranonce.tomllines import Keys
@@ -193,25 +193,10 @@ def readable_jobs(document: Document) -> tuple[dict[str, JobSpec], dict[str, Con
     return read, broken
 
 
-def destination_tables(document: Document) -> dict[str, dict[str, object]]:
-    """Return the `[destinations]` as written: each a table with a type; `${NAME}` is not replaced yet."""
+def destination_tables(document: Document) -> Mapping[str, Any]:
+    """Return the `[destinations]` as written. Nobody who runs a job reads them: a mistake in one stops no job."""
     destinations = document.tables.get("destinations", {})
     assert isinstance(destinations, dict)
-    for name, table in destinations.items():
-        keys: Keys = ("destinations", name)
-        _named(document, keys, "destination")
-        if not isinstance(table, dict):
-            document.refuse(keys, f"{shown(table)} is not a table.", f"Write it as [destinations.{name}].")
-        if not isinstance(table.get("type"), str):
-            document.refuse(keys, "it has no type.", 'Say what it is: type = "http".')
-        url = table.get("url")
-        if isinstance(url, str):
-            refuse_password(StoreText(url, document.path, document.place((*keys, "url")), base=""))
-        if "dedupes" in table and table["dedupes"] is not False:
-            try:
-                duration(table["dedupes"])
-            except RanonceError as error:
-                document.refuse((*keys, "dedupes"), error.sentence, 'Write for how long, like "24h", or false.')
     return destinations
 
 

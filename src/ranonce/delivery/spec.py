@@ -11,8 +11,10 @@ from importlib import import_module
 from ranonce.delivery.base import Spec
 from ranonce.errors import ConfigError, RanonceError, UsageError
 from ranonce.messages import Route
+from ranonce.names import check_name
+from ranonce.serverurl import literal_secret
 from ranonce.settings import duration, nearest, text, whole
-from ranonce.storeurl import StoreText, expand
+from ranonce.storeurl import StoreText, expand, masked
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
@@ -60,6 +62,7 @@ KEYS: Mapping[str, Callable[[object], object]] = {
 }
 _ROUTE = ("max_attempts", "concurrency", "rate", "timeout", "late_after")
 _BOUNDS: Mapping[str, tuple[float, float]] = {
+    "dedupes": (0, FOREVER),
     "max_attempts": (1, 10_000),
     "concurrency": (1, 256),
     "timeout": (0.1, 3600.0),
@@ -74,9 +77,7 @@ def kind_of(type_: str) -> Any:
     return import_module(f"ranonce.delivery.{type_}")
 
 
-def read_spec(
-    name: str, table: Mapping[str, object], place: Callable[[tuple[str, ...]], object], folder: str | None
-) -> Spec:
+def read_spec(name: str, table: object, place: Callable[[tuple[str, ...]], object], folder: str | None) -> Spec:
     """Return what a destination's table says. `place` gives what stands before a complaint about keys of the table.
 
     Raises ConfigError.
@@ -85,7 +86,15 @@ def read_spec(
     def refuse(keys: tuple[str, ...], error: RanonceError) -> ConfigError:
         return ConfigError(f"{place(keys)}: {error.sentence}", error.next_step)
 
+    try:
+        check_name("destination", name)
+    except RanonceError as error:
+        raise refuse((), error) from None
+    if not isinstance(table, dict):
+        raise refuse((), UsageError(f"{shown(table)} is not a table.", f"Write it as [destinations.{name}]."))
     written = table.get("type")
+    if written is None:
+        raise refuse((), UsageError("it has no type.", 'Say what it is: type = "http".'))
     try:
         kind = kind_of(text(written))
     except RanonceError as error:
@@ -96,6 +105,8 @@ def read_spec(
         if key not in known:
             raise refuse((key,), UsageError("this key is not known.", nearest(key, known)))
         try:
+            if isinstance(value, str):
+                _refuse_password(value)
             values[key] = known[key](value)
             lowest, highest = _BOUNDS.get(key, (0, FOREVER))
             if key in _BOUNDS and not lowest <= values[key] <= highest:
@@ -110,13 +121,17 @@ def read_spec(
     route = Route(
         name,
         dedupes=kind.dedupes(settings) if dedupes is None else dedupes,
-        **{
-            key: values[key]
-            for key in ("max_attempts", "concurrency", "rate", "timeout", "late_after")
-            if key in values
-        },
+        **{key: values[key] for key in _ROUTE if key in values},
     )
     return Spec(name, str(written), route, settings, place(()), folder, values.get("prefix", ""))
+
+
+def _refuse_password(value: str) -> None:
+    if "://" in value and literal_secret(value):
+        raise UsageError(
+            f"{shown(masked(value))} holds a password.",
+            "Credentials come from the environment only: write ${NAME} in its place and set that variable.",
+        )
 
 
 def open_sender(spec: Spec, environ: Mapping[str, str]) -> Sender:
