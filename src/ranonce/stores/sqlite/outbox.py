@@ -5,11 +5,14 @@ Instants are text to the millisecond, as in the other tables; a lease's end is a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import RunKey, Step
 from ranonce.messages import STATES, UNDELIVERED, WINDOW, Message, Queue, Tally, Waiting, scope_of
 from ranonce.stores.base import Exchanged
-from ranonce.stores.sqlite.rows import damaged, instant_of, read_instant, text_of
+from ranonce.stores.sqlite.rows import damaged, instant_of, read_instant
+from ranonce.stores.sqlite.rows import text_of as written
 from ranonce.stores.statements import load
 
 TYPE_CHECKING = False
@@ -27,6 +30,12 @@ SQL = load("sqlite/outbox.sql")
 #: A destination of which nothing is known: nobody took, nothing closed it, any rate lets go.
 NEW_LINE = (0, None, None, 0.0)
 MOST = (1 << 63) - 1  # that a number can be in SQLite
+
+
+@lru_cache(maxsize=1024)
+def text_of(instant: float | None) -> str | None:
+    """Write an instant as the other tables do. Messages share most of theirs, and have many."""
+    return written(instant)
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -292,7 +301,10 @@ class SqliteOutbox:
 
     def tally(self, destination: str, late_before: float) -> list[Tally]:
         rows = self._store.ask(SQL["tally"], text_of(late_before), destination)
-        return [Tally(*row[:3], bool(row[3]), row[4], read_instant(row[5])) for row in rows]
+        return [
+            Tally(job, destination, state, bool(late), count, read_instant(oldest))
+            for job, destination, state, late, count, oldest in rows
+        ]
 
     def waiting(self, job: str, since: int, until: int) -> list[Waiting]:
         return [Waiting(*row) for row in self._store.ask(SQL["waiting"], job, since, until)]

@@ -1,5 +1,5 @@
 -- Statements for messages and steps. Apart from the others, since a run without messages needs none of them.
--- The condition on four states stands wherever an index that holds only those is to be used.
+-- `state NOT IN ('sent', 'dropped')` stands wherever an index that holds only those is to be used.
 
 -- name: fenced
 -- Does this attempt still have the run?
@@ -54,13 +54,13 @@ SELECT key, job, "window", input, window_start, destination, content_type, diges
        created_at, due_at, state, tries, failures, sender, lease_domain, lease_until, taken_at, lease_seconds,
        doubt_since, settled_at, receipt, error, resolution, seq, body
 FROM outbox INDEXED BY outbox_undelivered
-WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND destination = ? AND state = 'pending' AND due_at <= ?
+WHERE state NOT IN ('sent', 'dropped') AND destination = ? AND state = 'pending' AND due_at <= ?
 ORDER BY due_at, seq LIMIT ?;
 
 -- name: next_due
 -- When is the first of the others due?
 SELECT min(due_at) FROM outbox INDEXED BY outbox_undelivered
-WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND destination = ? AND state = 'pending' AND due_at > ?;
+WHERE state NOT IN ('sent', 'dropped') AND destination = ? AND state = 'pending' AND due_at > ?;
 
 -- name: sending
 -- The messages that deliverers have.
@@ -68,7 +68,7 @@ SELECT key, job, "window", input, window_start, destination, content_type, diges
        created_at, due_at, state, tries, failures, sender, lease_domain, lease_until, taken_at, lease_seconds,
        doubt_since, settled_at, receipt, error, resolution, seq
 FROM outbox INDEXED BY outbox_undelivered
-WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND destination = ? AND state = 'sending' ORDER BY seq;
+WHERE state NOT IN ('sent', 'dropped') AND destination = ? AND state = 'sending' ORDER BY seq;
 
 -- name: message_of_key
 -- One message by its key.
@@ -110,7 +110,7 @@ SELECT key, job, "window", input, window_start, destination, content_type, diges
        created_at, due_at, state, tries, failures, sender, lease_domain, lease_until, taken_at, lease_seconds,
        doubt_since, settled_at, receipt, error, resolution, seq
 FROM outbox INDEXED BY outbox_undelivered
-WHERE state IN ('pending', 'sending', 'unsure', 'dead')
+WHERE state NOT IN ('sent', 'dropped')
   AND seq > ?1 AND (?2 IS NULL OR job = ?2) AND (?3 IS NULL OR window_start = ?3)
   AND (?4 IS NULL OR destination = ?4) AND (?5 IS NULL OR instr(?5, ' ' || state || ' '))
 ORDER BY seq LIMIT ?6;
@@ -119,10 +119,10 @@ ORDER BY seq LIMIT ?6;
 -- The destinations of messages that are not delivered: from one to the next, however many messages each has.
 WITH RECURSIVE each (destination) AS (
     SELECT min(destination) FROM outbox INDEXED BY outbox_undelivered
-    WHERE state IN ('pending', 'sending', 'unsure', 'dead')
+    WHERE state NOT IN ('sent', 'dropped')
     UNION ALL
     SELECT (SELECT min(destination) FROM outbox INDEXED BY outbox_undelivered
-            WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND destination > each.destination)
+            WHERE state NOT IN ('sent', 'dropped') AND destination > each.destination)
     FROM each WHERE each.destination IS NOT NULL)
 SELECT destination FROM each WHERE destination IS NOT NULL;
 
@@ -130,13 +130,13 @@ SELECT destination FROM each WHERE destination IS NOT NULL;
 -- How many messages to a destination are not delivered, by job and state, and which of them are late.
 SELECT job, destination, state, state IN ('pending', 'sending') AND created_at < ?, count(*), min(created_at)
 FROM outbox INDEXED BY outbox_undelivered
-WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND destination = ?
+WHERE state NOT IN ('sent', 'dropped') AND destination = ?
 GROUP BY 1, 3, 4 ORDER BY 1, 3, 4;
 
 -- name: waiting
 -- How many messages of the windows of a span are not delivered.
 SELECT "window", window_start, state, count(*) FROM outbox INDEXED BY outbox_waiting
-WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND job = ? AND window_start >= ? AND window_start < ?
+WHERE state NOT IN ('sent', 'dropped') AND job = ? AND window_start >= ? AND window_start < ?
 GROUP BY window_start, "window", state ORDER BY window_start, "window", state;
 
 -- name: drop_steps

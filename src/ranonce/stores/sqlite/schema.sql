@@ -157,7 +157,8 @@ CREATE TABLE outbox (
     item         TEXT NOT NULL,                                -- the item or step it was committed with, else empty
     created_at   TEXT NOT NULL,
     due_at       TEXT NOT NULL,                                -- not before
-    state        TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'sent', 'unsure', 'dead', 'dropped')),
+    state        TEXT NOT NULL CHECK (state = 'pending' OR state = 'sending' OR state = 'sent'
+                              OR state = 'unsure' OR state = 'dead' OR state = 'dropped'),
     tries        INTEGER NOT NULL CHECK (tries >= 0),          -- how often it was taken; never goes back
     failures     INTEGER NOT NULL CHECK (failures >= 0),       -- those that count against its attempts
     sender       TEXT NOT NULL,                                -- the deliverer that has it, else empty
@@ -173,12 +174,13 @@ CREATE TABLE outbox (
     body         BLOB                                          -- last, so that the rest is read without it; NULL: pruned
 ) STRICT;
 
--- What is not delivered, by destination: plain questions of deliverers and probes are answered here.
+-- What is not delivered, by destination: what deliverers and probes ask is answered here. (A list of more than two
+-- states would be built anew for each write.)
 CREATE INDEX outbox_undelivered ON outbox (destination, state, due_at, seq, job, created_at)
-    WHERE state IN ('pending', 'sending', 'unsure', 'dead');
+    WHERE state NOT IN ('sent', 'dropped');
 -- The same by window.
 CREATE INDEX outbox_waiting ON outbox (job, window_start, "window", state)
-    WHERE state IN ('pending', 'sending', 'unsure', 'dead');
+    WHERE state NOT IN ('sent', 'dropped');
 -- All messages of a run.
 CREATE INDEX outbox_of_run ON outbox (job, window_start, "window", input);
 

@@ -41,7 +41,8 @@ CREATE TABLE outbox (
     item         TEXT NOT NULL,
     created_at   TEXT NOT NULL,
     due_at       TEXT NOT NULL,
-    state        TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'sent', 'unsure', 'dead', 'dropped')),
+    state        TEXT NOT NULL CHECK (state = 'pending' OR state = 'sending' OR state = 'sent'
+                              OR state = 'unsure' OR state = 'dead' OR state = 'dropped'),
     tries        INTEGER NOT NULL CHECK (tries >= 0),
     failures     INTEGER NOT NULL CHECK (failures >= 0),
     sender       TEXT NOT NULL,
@@ -57,9 +58,9 @@ CREATE TABLE outbox (
     body         BLOB
 ) STRICT;
 CREATE INDEX outbox_undelivered ON outbox (destination, state, due_at, seq, job, created_at)
-    WHERE state IN ('pending', 'sending', 'unsure', 'dead');
+    WHERE state NOT IN ('sent', 'dropped');
 CREATE INDEX outbox_waiting ON outbox (job, window_start, "window", state)
-    WHERE state IN ('pending', 'sending', 'unsure', 'dead');
+    WHERE state NOT IN ('sent', 'dropped');
 CREATE INDEX outbox_of_run ON outbox (job, window_start, "window", input);
 CREATE TABLE destinations (
     destination  TEXT PRIMARY KEY NOT NULL CHECK (destination <> ''),
