@@ -1,0 +1,87 @@
+"""Connections of the middleware's own, to the database that has its keys: one for each question that is under way."""
+
+from __future__ import annotations
+
+import sqlite3
+from _thread import allocate_lock
+from contextlib import contextmanager, suppress
+
+from ranonce.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+SQLITE = "sqlite:///"
+WAIT_SECONDS = 10.0
+
+
+def opener(url: str) -> Callable[[], Any]:
+    """Return what opens a connection to a database: `sqlite:////PATH` (which must exist), or `postgresql://…`.
+
+    Raises ConfigError for another address, or without the driver.
+    """
+    if url.startswith(SQLITE + "/"):
+        path = url[len(SQLITE) :]
+        return lambda: _sqlite(path)
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            import psycopg
+        except ImportError:
+            raise ConfigError("psycopg is not installed.", "Install it: pip install 'ranonce[postgres]'") from None
+        return lambda: psycopg.connect(url, connect_timeout=int(WAIT_SECONDS), application_name="ranonce inbox")
+    raise ConfigError("this is no address of a database.", "Write sqlite:////PATH or postgresql://….")
+
+
+def _sqlite(path: str) -> sqlite3.Connection:
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    connection = sqlite3.connect(
+        f"file:{quoted}?mode=rw", uri=True, isolation_level=None, timeout=WAIT_SECONDS, check_same_thread=False
+    )
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Return what a database, or the way to it, may raise."""
+    try:
+        import psycopg
+    except ImportError:
+        return (sqlite3.Error, OSError)
+    return (sqlite3.Error, OSError, psycopg.Error)
+
+
+class Pool:
+    """Idle connections, lent to one thread at a time. One that failed is closed, not lent again."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._idle: list[Any] = []
+        self._lock = allocate_lock()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Lend a connection for one transaction: committed after the block, rolled back if it is left by an error."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self._connect()
+        try:
+            if isinstance(connection, sqlite3.Connection):
+                connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.commit()
+        except BaseException:
+            with suppress(*failures()):
+                connection.close()  # which takes back what was not committed
+            raise
+        with self._lock:
+            self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is idle."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
