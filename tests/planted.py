@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from ranonce.emission import TEXT, digest_of
 from ranonce.findings import Finding, counts
 from ranonce.jobspec import JobSpec
-from ranonce.lifecycle import Decision, Event, Gate, Lease, Retention, Run, RunKey, ScheduleVersion
+from ranonce.lifecycle import Decision, Event, Gate, Lease, Retention, Run, RunKey, ScheduleVersion, Step
+from ranonce.messages import Message, message_key
 from ranonce.probe import judge
-from ranonce.stores.base import Job, Store
+from ranonce.stores.base import Intake, Job, Store
 from ranonce.stores.memory.store import MemoryStore
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import parse_instant
-from ranonce.windows import Schedule
+from ranonce.windows import Schedule, Window
 
 NOW = "2026-11-09T12:30:00Z"
 BOOT = 100_000.0  # what the lease clock reads at NOW
@@ -20,6 +22,25 @@ DOMAIN = "boot-1/time-1"
 def at(text: str) -> int:
     """Return the unix seconds of an instant."""
     return int(parse_instant(text))
+
+
+def message_of(window: Window, own: str = "", destination: str = "slack", job: str = "j") -> Message:
+    """Return a message that a run of a window has emitted at its start."""
+    key, body = RunKey(job, window.key), f"body {own}".encode()
+    return Message(
+        message_key("window", key, destination, own),
+        key,
+        window.start,
+        destination,
+        TEXT,
+        digest_of(TEXT, body),
+        body,
+        1,
+        1,
+        "",
+        float(window.start + 5),
+        float(window.start + 5),
+    )
 
 
 class Planted:
@@ -88,6 +109,18 @@ class Planted:
         if status != "running":
             self.event(status, run, at=began + seconds, reason=run.reason, data={"exit": run.exit, "seconds": seconds})
         return run.key
+
+    def message(self, window: str, own: str = "", destination: str = "slack", **fields: object) -> Message:
+        """Plant a message of a window, as it stands: pending since the run's start, unless `fields` say otherwise."""
+        message = message_of(self.schedules[-1].window(window), own, destination).replace(**fields)
+        self.store.upkeep().take_in(Intake(messages=[message]), lambda run, lease: False)
+        return self.store.outbox().message(message.key)
+
+    def step(self, window: str, name: str, generation: int = 1) -> None:
+        """Plant a step that is done."""
+        start = self.schedules[-1].window(window).start
+        step = Step(RunKey("j", window), start, generation, name, 1, float(start + 5), b"result")
+        self.store.upkeep().take_in(Intake(steps=[step]), lambda run, lease: False)
 
     def misnamed(self, key: str, start: str, end: str, **fields: object) -> RunKey:
         """Plant a done run of a window that no schedule has."""

@@ -31,7 +31,7 @@ COMMANDS = {"probe": probe, "status": status, "show": show}
 HOSTILE = "bad\n2026 missing=0\x1b[2J\u2028\u202etxt"
 FIRST_LINE = (
     "missing={missing} zombies={zombies} dupes=0 failed={failed} exhausted=0 held=0 stopped=0 late=0 running=0 stuck=0"
-    " overlapping=0 unexpected=0 repeated={repeated}"
+    " overlapping=0 unexpected=0 repeated={repeated} unsent={unsent} overdue={overdue} unsure={unsure} dead={dead}"
 )
 
 
@@ -77,8 +77,9 @@ def hourly(world: World) -> Planted:
     return Planted("hour", store=store)
 
 
-def first_line(*, missing: int = 0, zombies: int = 0, failed: int = 0, repeated: int = 0) -> str:
-    return FIRST_LINE.format(missing=missing, zombies=zombies, failed=failed, repeated=repeated)
+def first_line(**counts: int) -> str:
+    names = ("missing", "zombies", "failed", "repeated", "unsent", "overdue", "unsure", "dead")
+    return FIRST_LINE.format(**{**dict.fromkeys(names, 0), **counts})
 
 
 def configure(world: World, job: str = "nightly", every: str = "day") -> None:
@@ -308,6 +309,7 @@ def test_the_windows_of_a_job_as_json(say, hourly):
             "start": f"2026-11-09T{h}:00:00Z",
             "end": f"2026-11-09T{h + 1}:00:00Z",
             "state": s,
+            "undelivered": {},
         }
         for h, s in ((10, "missing"), (11, "done"), (12, "expected"), (13, "expected"))
     ]

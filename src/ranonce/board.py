@@ -15,9 +15,10 @@ from ranonce.windows import due
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ranonce.lifecycle import Run
+    from ranonce.messages import Waiting
     from ranonce.probe import Claimed, Job, Moment
     from ranonce.stores.base import Tombstone
 
@@ -29,7 +30,8 @@ class Line(Record):
     """One job on the board. Instants are unix seconds; None where there is nothing to tell.
 
     `window` is the newest one that ran or is missing, `state` its state (see `standing`) since `since`. `next_window`
-    is the next one to come, missing from `next_due` on. `counts` are windows by state over the last days.
+    is the next one to come, missing from `next_due` on. `counts` are windows by state over the last days, `undelivered`
+    the job's messages that are not delivered, by state.
     """
 
     job: str
@@ -44,15 +46,18 @@ class Line(Record):
     next_window: str | None
     next_due: float | None
     counts: dict[str, int]
+    undelivered: Mapping[str, int] = {}
 
 
 class WindowState(Record):
-    """One window of a job: its key, its bounds in unix seconds, and its state (see `standing`)."""
+    """One window of a job: its key, its bounds in unix seconds, its state (see `standing`), and its messages that are
+    not delivered, by their states."""
 
     window: str
     start: int
     end: int
     state: str
+    undelivered: Mapping[str, int] = {}
 
 
 def line(job: Job, moment: Moment, latest: Run | None, done: Run | None) -> Line:
@@ -178,3 +183,11 @@ def windows(
             continue  # several inputs of one window: it is done when all of them are
         found[run.window_start] = WindowState(run.key.window, run.window_start, run.window_end, state)
     return [found[start] for start in sorted(found)]
+
+
+def with_messages(states: Sequence[WindowState], waiting: Iterable[Waiting]) -> list[WindowState]:
+    """Return windows with the messages that wait of each."""
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    for one in waiting:
+        found.setdefault((one.window, one.window_start), {})[one.state] = one.count
+    return [each.replace(undelivered=found.get((each.window, each.start), {})) for each in states]

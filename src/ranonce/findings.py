@@ -16,6 +16,13 @@ Buckets, in the order in which they are counted and told:
     unexpected   recorded, but no schedule has such a window, or it lies in the future
     repeated     more than one trigger arrived for the window (a note)
 
+What is said of messages is counted apart from the runs that they come from:
+
+    unsent       waits to be sent, in time (a note)
+    overdue      waits for longer than its destination's late_after
+    unsure       may have been received, and a person must say
+    dead         was refused for good, or its attempts are spent
+
 Three more kinds are notes that are told and not counted: `rerun` (done again by request), `retried` (done, but not at
 the first attempt) and `released` (a person said what became of it).
 """
@@ -44,11 +51,13 @@ BUCKETS = (
     "unexpected",
     "repeated",
 )
+#: Of messages that are not delivered.
+MESSAGES = ("unsent", "overdue", "unsure", "dead")
 UNCOUNTED = ("rerun", "retried", "released", "schedule")
 #: From so many windows in a row with the same to say on, they are told as one range.
 RANGE_FROM = 4
 
-_ORDER = {bucket: at for at, bucket in enumerate((*BUCKETS, *UNCOUNTED))}
+_ORDER = {bucket: at for at, bucket in enumerate((*BUCKETS, *UNCOUNTED, *MESSAGES))}
 
 
 class Finding(Record):
@@ -84,6 +93,15 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     for finding in findings:
         if finding.bucket in counted:
             counted[finding.bucket] += finding.windows
+    return counted
+
+
+def message_counts(findings: Iterable[Finding]) -> dict[str, int]:
+    """Return how many messages are in each bucket of theirs, notes included."""
+    counted = dict.fromkeys(MESSAGES, 0)
+    for finding in findings:
+        if finding.bucket in counted:
+            counted[finding.bucket] += finding.facts["messages"]
     return counted
 
 

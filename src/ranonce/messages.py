@@ -462,3 +462,14 @@ class Waiting(Record):
     window_start: int
     state: str
     count: int
+
+
+class Standing(Record):
+    """What waits at one destination: counts by job and state, for how long a message may wait before it is late
+    (seconds), and until when the destination is closed and why (unix seconds, None: it is open)."""
+
+    destination: str
+    tallies: tuple[Tally, ...]
+    late_after: float
+    closed_until: float | None = None
+    closed_why: str | None = None

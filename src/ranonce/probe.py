@@ -15,6 +15,7 @@ from ranonce import doubles
 from ranonce.expectation import schedule_of, version_at
 from ranonce.findings import RANGE_FROM, Finding, in_order, in_ranges
 from ranonce.lifecycle import FAILED, HELD, STOPPED, UNKNOWN, attempts_left
+from ranonce.messages import DEAD, UNSURE
 from ranonce.record import Record
 from ranonce.standing import STUCK_AFTER_WINDOWS, Holder, holder, how_it_ended, stuck, waits
 from ranonce.timefmt import format_duration, format_instant
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from ranonce.expectation import Expectation
     from ranonce.lifecycle import Event, Lease, Run, RunKey, ScheduleVersion, Sighting
+    from ranonce.messages import Standing
     from ranonce.stores.base import Backlog, Clock
 
 #: What a refusal of a trigger means, where the window never ran.
@@ -315,3 +317,42 @@ def _backlog(job: Job) -> Iterator[Finding]:
 def _key(job: Job, start: int) -> str:
     version = version_at(job.versions, start)
     return schedule_of(version).key(start) if version else format_instant(start)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+def judge_messages(standings: Sequence[Standing], jobs: Sequence[str] = ()) -> list[Finding]:
+    """Return what there is to say of messages that are not delivered, in order; of these jobs only, if any are named.
+
+    They are counted apart from runs: a run that is done stays done, whatever becomes of what it sends.
+    """
+    found = [finding for standing in standings for finding in _of_destination(standing)]
+    return in_order(finding for finding in found if not jobs or finding.job in jobs)
+
+
+def _of_destination(standing: Standing) -> Iterator[Finding]:
+    kinds: dict[tuple[str, str], tuple[int, float]] = {}
+    for tally in standing.tallies:
+        bucket = tally.state if tally.state in (UNSURE, DEAD) else "overdue" if tally.late else "unsent"
+        count, oldest = kinds.get((tally.job, bucket), (0, tally.oldest))
+        kinds[tally.job, bucket] = (count + tally.count, min(oldest, tally.oldest))
+    for (job, bucket), (count, oldest) in sorted(kinds.items()):
+        facts: dict[str, object] = {"destination": standing.destination, "messages": count, "oldest_at": oldest}
+        which = f"{count:,} {'message' if count == 1 else 'messages'} to {standing.destination}"
+        text = f"{which} {_how_they_stand(bucket, count == 1, standing)}; the oldest is of {format_instant(oldest)}"
+        if bucket in ("unsent", "overdue") and standing.closed_until is not None:
+            facts["closed_until_at"] = standing.closed_until
+            why = f" ({standing.closed_why})" if standing.closed_why else ""
+            text += f"; the destination is closed until {format_instant(standing.closed_until)}{why}"
+        yield Finding(bucket, job, "", None, text, note=bucket == "unsent", facts=facts)
+
+
+def _how_they_stand(bucket: str, one: bool, standing: Standing) -> str:
+    waits = "waits" if one else "wait"
+    return {
+        "unsent": f"{waits} to be sent",
+        "overdue": f"{waits} for longer than {format_duration(standing.late_after)} (does anything deliver them?)",
+        UNSURE: "may have been received, and a person must say",
+        DEAD: f"{'is' if one else 'are'} given up: refused for good, or all attempts spent",
+    }[bucket]

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from ranonce import lifecycle
 from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED, attempts_left
+from ranonce.messages import DEAD, PENDING, SENDING, UNSURE
 from ranonce.record import Record
 from ranonce.standing import EXPECTED, MISSING, PRUNED, how_it_ended, since, state_of, stuck, worked
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ranonce.lifecycle import Decision, Event, Run
     from ranonce.probe import Claimed, Moment
     from ranonce.stores.base import Tombstone
     from ranonce.windows import Window
 
 YES, NO, UNKNOWN = "yes", "no", "unknown"
+#: States of messages that are not delivered, as they are told.
+IN_ORDER = (PENDING, SENDING, UNSURE, DEAD)
 
 #: What a trigger would do, by the move that the rules would make.
 NEXT = {
@@ -30,6 +35,7 @@ class Story(Record):
     """One run (or a window that never ran), and everything that happened to it.
 
     `answer` says whether it ran: yes, no or unknown. `why` and `next` are sentences. Instants are unix seconds.
+    `messages` counts what it emitted, by state; `steps` are the pieces of it that are done in this generation.
     """
 
     job: str
@@ -41,6 +47,23 @@ class Story(Record):
     run: Run | None = None
     input: str = ""
     events: tuple[Event, ...] = ()
+    messages: Mapping[str, int] = {}
+    steps: int = 0
+
+    def with_effects(self, messages: Mapping[str, int], steps: int) -> Story:
+        """Return the story with what became of its messages, and with what is done of a run that is not done.
+
+        Whether it ran is about the run: a message that is not delivered makes no run undone.
+        """
+        why = self.why
+        if steps and self.state not in (DONE, PRUNED):
+            why += f"; {steps:,} {'step' if steps == 1 else 'steps'} done"
+        left = {state: messages[state] for state in IN_ORDER if messages.get(state)}
+        if left:
+            total = sum(left.values())
+            told = ", ".join(f"{count:,} {state}" for state, count in left.items())
+            why += f"; {total:,} of its messages {'is' if total == 1 else 'are'} not delivered: {told}"
+        return self.replace(why=why, messages=messages, steps=steps)
 
 
 def of_run(

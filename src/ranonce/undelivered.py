@@ -20,12 +20,12 @@ from ranonce.messages import (
     Move,
     No,
     Route,
+    Standing,
     lapsed,
     lease_over,
     resolve,
     retry,
 )
-from ranonce.record import Record
 from ranonce.stores.base import Wanted
 
 TYPE_CHECKING = False
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ranonce.delivery.base import Spec
     from ranonce.ledger import OpenLedger
     from ranonce.lifecycle import RunKey, Snapshot
-    from ranonce.messages import Message, Queue, Tally
+    from ranonce.messages import Message, Queue
     from ranonce.stores.base import Outbox
 
     Answers = dict[str, Move | No]
@@ -70,16 +70,16 @@ class Destinations:
     def spec(self, name: str) -> Spec | ConfigError:
         """Return what a table says, or why it cannot be read. KeyError where there is none."""
         if name not in self._read:
+            config = self.config
+
+            def place(keys: tuple[str, ...]) -> object:
+                return config.place(("destinations", name, *keys))
+
             try:
-                self._read[name] = read_spec(
-                    name, self.config.destinations[name], lambda keys: self._place(name, keys), self.config.folder
-                )
+                self._read[name] = read_spec(name, config.destinations[name], place, config.folder)
             except ConfigError as error:
                 self._read[name] = error
         return self._read[name]
-
-    def _place(self, name: str, keys: tuple[str, ...]) -> str:
-        return f"{self.config.path or 'the configuration'}: {'.'.join(('destinations', name, *keys))}"
 
     def route(self, name: str) -> Route | None:
         """Return how messages to a destination are handled; None where that is not known here."""
@@ -94,20 +94,9 @@ class Destinations:
 # --- looking --------------------------------------------------------------------------------------------------------
 
 
-class Standing(Record):
-    """What waits at one destination: counts by job and state, for how long a message may wait before it is late
-    (seconds), and until when the destination is closed and why (unix seconds, None: it is open)."""
-
-    destination: str
-    tallies: tuple[Tally, ...]
-    late_after: float
-    closed_until: float | None = None
-    closed_why: str | None = None
-
-
-def standings(outbox: Outbox, destinations: Destinations, now: float) -> list[Standing]:
-    """Return what waits, destination by destination, as of `now` (unix seconds). One question where nothing waits."""
-    return [_standing(outbox, name, destinations.late_after(name), now) for name in outbox.destinations()]
+def standings(outbox: Outbox, names: Sequence[str], destinations: Destinations, now: float) -> list[Standing]:
+    """Return what waits at these destinations, as of `now` (unix seconds)."""
+    return [_standing(outbox, name, destinations.late_after(name), now) for name in names]
 
 
 def _standing(outbox: Outbox, name: str, late_after: float, now: float) -> Standing:

@@ -154,7 +154,7 @@ class _Outbox:
             for message in found
         ]
         write(table(("MESSAGE", "STATE", "DESTINATION", "JOB AND WINDOW", "TRIES", "SINCE", "LAST WORDS"), rows))
-        waiting = standings(self.outbox, self.destinations, now)
+        waiting = standings(self.outbox, self.outbox.destinations(), self.destinations, now)
         if more:
             counts = counted(waiting, self.parsed.get("job"))
             told = ", ".join(f"{counts[state]:,} {state}" for state in IN_ORDER if state in counts)

@@ -10,22 +10,23 @@ from ranonce.cli.options import Command, Option
 from ranonce.cli.report import with_instants, write, write_json
 from ranonce.cli.span import NOW, SINCE, UNTIL, asked_span
 from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable, UsageError
-from ranonce.findings import Finding, counts
+from ranonce.findings import MESSAGES, Finding, counts, message_counts
 from ranonce.lifecycle import present_schedules
 from ranonce.names import check_job_name, plain
-from ranonce.probe import Moment, judge
+from ranonce.probe import Moment, judge, judge_messages
 from ranonce.stores.base import Clock
 from ranonce.survey import Survey, described, unrecorded_job
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from ranonce.cli.options import Parsed
     from ranonce.config import Config
     from ranonce.lifecycle import ScheduleVersion
+    from ranonce.messages import Standing
     from ranonce.stores.base import Job as RecordedJob
     from ranonce.survey import Span
 
@@ -48,7 +49,11 @@ COMMAND = Command(
     description="""Compares the windows that each job should have had with those that are recorded. Prints how many
     windows are in each bucket, then a line for each finding, then notes. Exits 0 if there are no findings, else 1.
     By default it looks at windows that start in the last 48 hours, and at the newest one that is due where it began
-    before; what is unfinished from before is counted too.""",
+    before; what is unfinished from before is counted too.
+
+    Messages of the jobs are counted apart, of whatever time they are: unsent ones wait in time (a note); overdue ones
+    wait for longer than their destination's late_after; unsure ones may have been received, and a person must say; dead
+    ones are given up.""",
 )
 
 
@@ -75,6 +80,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
             raise unknown_job(name, known)
     span = asked_span(parsed, survey.moment.now, _versions(survey, config, names))
     findings = list(_findings(survey, config, sorted(names) or known, recorded, span))
+    findings += judge_messages(standings_of(survey, config), names)
     _tell(parsed, span, survey.moment.now, findings, config)
     return EX_FINDINGS if any(not finding.note for finding in findings) else 0
 
@@ -101,6 +107,17 @@ def _findings(
         except (ConfigError, UsageError) as error:
             # A schedule that cannot be expanded here must not hide what is wrong with the other jobs.
             yield Finding("unexpected", name, "", None, f"its windows cannot be worked out: {error.sentence}")
+
+
+def standings_of(survey: Survey, config: Config) -> Sequence[Standing]:
+    """Return how messages stand. What reads destinations is loaded only where something waits."""
+    outbox = survey.store.outbox()
+    names = outbox.destinations()
+    if not names:
+        return ()
+    from ranonce.undelivered import Destinations, standings
+
+    return standings(outbox, names, Destinations(config), survey.moment.now)
 
 
 def unknown_job(name: str, known: list[str]) -> UsageError:
@@ -138,6 +155,7 @@ def _tell(
             "until": format_instant(span.until),
             "now": format_instant(now),
             "counts": counts(findings),
+            "messages": message_counts(findings),
             "findings": [_as_json(finding, step(finding)) for finding in severe],
             "notes": [_as_json(finding, None) for finding in notes],
         }
@@ -149,7 +167,7 @@ def _tell(
             return
     write(
         [
-            " ".join(f"{bucket}={count}" for bucket, count in counts(findings).items()),
+            " ".join(f"{bucket}={count}" for bucket, count in {**counts(findings), **message_counts(findings)}.items()),
             *(_line(each, step(each)) for each in severe),
         ]
     )
@@ -169,6 +187,8 @@ class _NextStep:
         self.config = config
 
     def __call__(self, finding: Finding) -> str | None:
+        if finding.bucket in MESSAGES:
+            return f"ranonce outbox list --destination {finding.facts['destination']}"
         if not finding.window or finding.facts.get("input"):
             return None
         spec = self.config.jobs.get(finding.job)
@@ -196,7 +216,7 @@ def _as_json(finding: Finding, step: str | None) -> dict[str, Any]:
         "job": finding.job,
         "window": finding.window or None,
         "last": finding.last,
-        "windows": finding.windows,
+        "windows": None if finding.bucket in MESSAGES else finding.windows,
         "start": None if finding.start is None else format_instant(finding.start),
         "explanation": finding.text,
         "next_step": step,

@@ -12,11 +12,13 @@ from ranonce.cli.span import NOW
 from ranonce.cli.status import around, window_table, windows_of
 from ranonce.expectation import schedule_of, version_at
 from ranonce.jobspec import JobSpec
-from ranonce.lifecycle import DONE, RUNNING
+from ranonce.lifecycle import DONE, RUNNING, RunKey
+from ranonce.messages import SENT
 from ranonce.names import check_job_name, plain
 from ranonce.naming import all_named
 from ranonce.receipts import REASONS
 from ranonce.standing import EXPECTED, MISSING, PRUNED
+from ranonce.stores.base import Wanted
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import format_duration, format_instant
 from ranonce.windows import Window, due
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 EXITS = {story.YES: 0, story.NO: 1, story.UNKNOWN: 2}
 #: A table of windows is followed by so many stories at most.
 MOST_STORIES = 4
+#: Messages of a window are counted page by page.
+PAGE = 1000
 #: Events that may have kept some of the command's output.
 WITH_OUTPUT = ("done", "failed", "stopped", "held", "lost")
 
@@ -123,7 +127,26 @@ class _Teller:
             told.append(story.of_pruned(job.name, window, events, stones[0]))
         elif not told:
             told.append(story.of_window(job.name, window, events, self._due(window), moment, self._expected(window)))
-        return [each.replace(next=self._next(each)) for each in told]
+        effects = self._messages(window)
+        return [self._with_effects(each, effects).replace(next=self._next(each)) for each in told]
+
+    def _messages(self, window: Window) -> Mapping[RunKey, Mapping[str, int]]:
+        """Count the messages of a window, run by run and state by state."""
+        wanted = Wanted(job=self.job.name, window_start=window.start)
+        outbox, after = self.survey.store.outbox(), 0
+        counts: dict[RunKey, dict[str, int]] = {}
+        while page := outbox.messages(wanted, after=after, limit=PAGE):
+            for message in page:
+                of_run = counts.setdefault(message.run, {})
+                of_run[message.state] = of_run.get(message.state, 0) + 1
+            after = page[-1].seq or after
+        return counts
+
+    def _with_effects(self, told: Story, messages: Mapping[RunKey, Mapping[str, int]]) -> Story:
+        key = told.run.key if told.run else RunKey(told.job, told.window.key, told.input)
+        run = told.run
+        steps = len(self.survey.store.steps(key, told.window.start, run.generation)) if run else 0
+        return told.with_effects(messages.get(key, {}), steps)
 
     def _due(self, window: Window) -> float:
         version = version_at(self.job.versions, window.start)
@@ -192,6 +215,9 @@ def _story(told: Story) -> list[str]:
         f"  why     {told.why}",
         f"  next    {told.next}",
     ]
+    if told.messages:
+        counts = [f"{count:,} {state}" for state, count in sorted(told.messages.items(), key=_sent_first)]
+        lines.append(f"  emitted {', '.join(counts)}")
     lines = [plain(line) for line in lines]
     if told.events:
         rows = [
@@ -206,6 +232,10 @@ def _story(told: Story) -> list[str]:
         ]
         lines += ["", *table(("TIME", "ATTEMPT", "EVENT", "WHO", "WHAT"), rows)]
     return lines
+
+
+def _sent_first(counted: tuple[str, int]) -> tuple[bool, str]:
+    return counted[0] != SENT, counted[0]
 
 
 def _who(event: Event) -> str:
@@ -255,6 +285,8 @@ def _as_json(told: Story, survey: Survey, outputs: bool) -> dict[str, Any]:
         "ran": told.answer,
         "why": told.why,
         "next": told.next,
+        "messages": dict(told.messages),
+        "steps": told.steps,
         "events": [_event(event, survey, outputs) for event in told.events],
     }
     if told.input:

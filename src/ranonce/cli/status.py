@@ -7,24 +7,28 @@ from ranonce.calendars import NEVER
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command
-from ranonce.cli.probe import unknown_job
+from ranonce.cli.probe import standings_of, unknown_job
 from ranonce.cli.report import instant, table, with_instants, write, write_json
 from ranonce.cli.span import NOW, SINCE, UNTIL, asked_span
 from ranonce.errors import ConfigError, UsageError
 from ranonce.expectation import schedule_of, version_at
+from ranonce.findings import message_counts
 from ranonce.lifecycle import RUNNING
 from ranonce.names import check_job_name, plain
+from ranonce.probe import judge_messages
 from ranonce.survey import Span, Survey
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ranonce.board import Line, WindowState
     from ranonce.cli.options import Parsed
+    from ranonce.findings import Finding
     from ranonce.jobspec import JobSpec
     from ranonce.lifecycle import Gate, Run
+    from ranonce.messages import Standing
     from ranonce.probe import Job
 
 #: The days that the board counts.
@@ -47,7 +51,7 @@ COMMAND = Command(
     and when it is missing, and how many windows of the last 7 days are in which state. With a job: also its windows,
     past or future, recorded or not. States are done, failed, stopped, held, running, zombie (it runs by its record,
     and nobody is alive behind it), missing (due, and never started), expected (not started, and not missing) and
-    pruned (it ran, and its record was pruned).""",
+    pruned (it ran, and its record was pruned). Messages that are not delivered are counted apart.""",
 )
 
 
@@ -62,16 +66,21 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     survey = Survey(ledger.store, ledger.folder, parsed.get("now"))
     if name is None:
         recorded = {job.name for job in ledger.store.jobs()}
-        lines = [_line(survey, each, config.jobs.get(each)) for each in sorted(recorded | config.jobs.keys())]
+        found = standings_of(survey, config)
+        lines = [
+            _with_messages(_line(survey, each, config.jobs.get(each)), found)
+            for each in sorted(recorded | config.jobs.keys())
+        ]
         lines += [f"{each}: its settings cannot be read: {error}" for each, error in config.broken.items()]
-        _tell_board(parsed, survey, lines)
+        _tell_board(parsed, survey, lines, judge_messages(found))
         return 0
     spec = config.jobs.get(name)
     if spec is None and ledger.store.job(name) is None:
         raise unknown_job(name, [job.name for job in ledger.store.jobs()])
-    line = _line(survey, name, spec)
+    found = standings_of(survey, config)
+    line = _with_messages(_line(survey, name, spec), found)
     windows = [] if isinstance(line, str) else _windows(survey, name, spec, parsed)
-    _tell_job(parsed, survey, name, line, windows)
+    _tell_job(parsed, survey, name, line, windows, judge_messages(found, [name]))
     return 0
 
 
@@ -85,6 +94,15 @@ def _line(survey: Survey, name: str, spec: JobSpec | None) -> Line | str:
         return board.line(job, survey.moment, newest[0] if newest else None, done)
     except (ConfigError, UsageError) as error:
         return f"{name}: its windows cannot be worked out: {error.sentence}"
+
+
+def _with_messages(line: Line | str, found: Sequence[Standing]) -> Line | str:
+    """Return a job's line with its messages that are not delivered."""
+    if isinstance(line, str) or not found:
+        return line
+    from ranonce.undelivered import counted
+
+    return line.replace(undelivered=counted(found, line.job))
 
 
 def _windows(survey: Survey, name: str, spec: JobSpec | None, parsed: Parsed) -> list[WindowState]:
@@ -113,13 +131,14 @@ def windows_of(survey: Survey, job: Job, span: Span) -> list[WindowState]:
     runs: list[Run] = survey.store.runs(job.name, span.since, span.until)
     claims = [survey.claimed(run) for run in runs if run.status == RUNNING]
     stones = survey.store.tombstones(job.name, span.since, span.until)
-    return board.windows(job, survey.moment, runs, claims, span.since, span.until, stones)
+    states = board.windows(job, survey.moment, runs, claims, span.since, span.until, stones)
+    return board.with_messages(states, survey.store.outbox().waiting(job.name, span.since, span.until))
 
 
 # --- what is printed ------------------------------------------------------------------------------------------------
 
 
-def _tell_board(parsed: Parsed, survey: Survey, lines: list[Line | str]) -> None:
+def _tell_board(parsed: Parsed, survey: Survey, lines: list[Line | str], messages: Sequence[Finding]) -> None:
     told = [line for line in lines if not isinstance(line, str)]
     problems = [line for line in lines if isinstance(line, str)]
     gates = [gate for gate in survey.store.gates() if survey.moment.clock.wall < gate.until]
@@ -129,6 +148,7 @@ def _tell_board(parsed: Parsed, survey: Survey, lines: list[Line | str]) -> None
                 "now": format_instant(survey.moment.now),
                 "jobs": [_as_json(line) for line in told],
                 "gates": [with_instants({"gate": g.name, "until_at": g.until, "reason": g.reason}) for g in gates],
+                "messages": message_counts(messages),
                 "problems": problems,
             }
         )
@@ -139,6 +159,7 @@ def _tell_board(parsed: Parsed, survey: Survey, lines: list[Line | str]) -> None
         write(_board(told))
     write(plain(problem) for problem in problems)
     write(map(_gate, gates))
+    write(_messages(messages, "ranonce outbox list"))
 
 
 def _board(lines: list[Line]) -> list[str]:
@@ -163,12 +184,28 @@ def _gate(gate: Gate) -> str:
     return plain(f"gate {gate.name} is closed until {format_instant(gate.until)}: {gate.reason} (by {gate.job})")
 
 
-def _tell_job(parsed: Parsed, survey: Survey, name: str, line: Line | str, windows: list[WindowState]) -> None:
+def _messages(messages: Sequence[Finding], step: str) -> list[str]:
+    """Return a line about messages, where any are not delivered."""
+    if not messages:
+        return []
+    told = ", ".join(f"{count:,} {bucket}" for bucket, count in message_counts(messages).items() if count)
+    return [f"messages that are not delivered: {told} -> {step}"]
+
+
+def _tell_job(
+    parsed: Parsed,
+    survey: Survey,
+    name: str,
+    line: Line | str,
+    windows: list[WindowState],
+    messages: Sequence[Finding],
+) -> None:
     if parsed.flag("json"):
         told = {
             "job": name,
             "now": format_instant(survey.moment.now),
             "board": line if isinstance(line, str) else _as_json(line),
+            "messages": message_counts(messages),
             "windows": [
                 {**w.as_dict(), "start": format_instant(w.start), "end": format_instant(w.end)} for w in windows
             ],
@@ -178,13 +215,18 @@ def _tell_job(parsed: Parsed, survey: Survey, name: str, line: Line | str, windo
     if isinstance(line, str):
         write([plain(line)])
         return
-    write([*_board([line]), "", *window_table(windows)])
+    step = f"ranonce outbox list --job {name}"
+    write([*_board([line]), *_messages(messages, step), "", *window_table(windows)])
 
 
 def window_table(windows: list[WindowState]) -> list[str]:
-    """Return windows as a table."""
+    """Return windows as a table, with a column of messages where any are not delivered."""
+    head: tuple[str, ...] = ("WINDOW", "START", "END", "STATE")
     rows = [(each.window, format_instant(each.start), format_instant(each.end), each.state) for each in windows]
-    return table(("WINDOW", "START", "END", "STATE"), rows)
+    if not any(each.undelivered for each in windows):
+        return table(head, rows)
+    told = [", ".join(f"{count:,} {state}" for state, count in each.undelivered.items()) or "-" for each in windows]
+    return table((*head, "NOT DELIVERED"), [(*row, cell) for row, cell in zip(rows, told, strict=True)])
 
 
 def _as_json(line: Line) -> dict[str, object]:
