@@ -14,8 +14,8 @@ from ranonce.failpoints import failpoint
 from ranonce.lifecycle import RUNNING
 from ranonce.merging import ADDED, ADVANCED, BESIDES, merge
 from ranonce.stores.base import TakenIn
+from ranonce.stores.sqlite.effects import put_effects
 from ranonce.stores.sqlite.file import SQL as MAIN
-from ranonce.stores.sqlite.outbox import put_effects
 from ranonce.stores.sqlite.rows import event_of, event_row, gate_row, held_of, run_of, run_row
 from ranonce.stores.statements import load
 

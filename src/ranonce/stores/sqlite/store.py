@@ -218,14 +218,14 @@ class SqliteStore:
         if decision.guarded and self._db.execute(SQL["move_version"], (key.job, after)).rowcount == 0:
             return False
         if decision.fence is not None:
-            from ranonce.stores.sqlite.outbox import is_fenced
+            from ranonce.stores.sqlite.effects import is_fenced
 
             if not is_fenced(self._db, decision.fence):
                 return False
         return all(self._as_read(held) for held in decision.unchanged)
 
     def _write_effects(self, decision: Decision) -> bool:
-        from ranonce.stores.sqlite.outbox import write_effects
+        from ranonce.stores.sqlite.effects import write_effects
 
         return write_effects(self._db, decision)
 
@@ -368,10 +368,15 @@ class SqliteStore:
         return [tombstone_of(job, row) for row in rows]
 
     def steps(self, key: RunKey, window_start: int, generation: int) -> list[str]:
-        return self.outbox().steps(key, window_start, generation)
+        from ranonce.stores.sqlite.effects import SQL, place_of
+
+        return [name for (name,) in self.ask(SQL["steps"], *place_of(key, window_start), generation)]
 
     def step(self, key: RunKey, window_start: int, generation: int, name: str) -> Step | None:
-        return self.outbox().step(key, window_start, generation, name)
+        from ranonce.stores.sqlite.effects import SQL, place_of, step_of
+
+        rows = self.ask(SQL["step"], *place_of(key, window_start), generation, name)
+        return step_of(rows[0]) if rows else None
 
     def outbox(self) -> SqliteOutbox:
         from ranonce.stores.sqlite.outbox import SqliteOutbox

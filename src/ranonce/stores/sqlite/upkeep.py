@@ -10,15 +10,17 @@ import os
 import sqlite3
 import time
 from contextlib import contextmanager
+from itertools import islice
 
 from ranonce.errors import StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import prunable
+from ranonce.messages import UNDELIVERED
 from ranonce.stores.base import FIRST, Epoch, Place, Pruned, buried, spared
 from ranonce.stores.sqlite.create import sync_folder
+from ranonce.stores.sqlite.effects import SQL as EFFECTS
+from ranonce.stores.sqlite.effects import message_of, prune_effects, step_of
 from ranonce.stores.sqlite.file import quoted, translated
-from ranonce.stores.sqlite.outbox import SQL as OUTBOX
-from ranonce.stores.sqlite.outbox import message_of, prune_effects, step_of
 from ranonce.stores.sqlite.rows import event_of, gate_row, read_instant, run_of, text_of, tombstone_of
 from ranonce.stores.statements import load
 
@@ -107,10 +109,16 @@ class SqliteUpkeep:
     # --- all of it ---
 
     def problems(self, *, deep: bool) -> list[str]:
-        """Return what SQLite's own check finds. Source: sqlite.org/pragma.html#pragma_integrity_check."""
+        """Return what SQLite's own check finds. Source: sqlite.org/pragma.html#pragma_integrity_check.
+
+        A deep one also compares the messages with what they were when they were emitted.
+        """
         check = "integrity_check" if deep else "quick_check"
         lines = [str(row[0]) for row in self._store.ask(f"PRAGMA {check}({PROBLEMS_SHOWN})")]
-        return [] if lines == ["ok"] else [line for text in lines for line in text.split("\n") if line.strip("* ")]
+        if lines != ["ok"]:
+            return [line for text in lines for line in text.split("\n") if line.strip("* ")]
+        flaws = filter(None, map(_flaw, self.all_messages())) if deep else iter(())
+        return list(islice(flaws, PROBLEMS_SHOWN))
 
     def all_runs(self) -> Iterator[Run]:
         return map(run_of, self._rows(SQL["all_runs"]))
@@ -124,10 +132,10 @@ class SqliteUpkeep:
         return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows(SQL["events_by_window_with_output"]))
 
     def all_messages(self) -> Iterator[Message]:
-        return map(message_of, self._rows(OUTBOX["all_messages"]))
+        return map(message_of, self._rows(EFFECTS["all_messages"]))
 
     def all_steps(self) -> Iterator[Step]:
-        return map(step_of, self._rows(OUTBOX["all_steps"]))
+        return map(step_of, self._rows(EFFECTS["all_steps"]))
 
     @contextmanager
     def view(self) -> Iterator[None]:
@@ -231,6 +239,18 @@ class SqliteUpkeep:
         finally:
             copy.close()
             _sync(building)
+
+
+def _flaw(message: Message) -> str | None:
+    """Say what is wrong with a message that nobody could have written so; None if nothing is."""
+    from ranonce.emission import digest_of
+
+    name = f"message {message.seq} ({message.key})"
+    if message.body is None:
+        return f"{name} is {message.state} and has no body" if message.state in UNDELIVERED else None
+    if digest_of(message.content_type, message.body) != message.digest:
+        return f"{name} has another body than the one that was emitted"
+    return None
 
 
 class _ToldToEnd(Exception):
