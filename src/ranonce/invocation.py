@@ -96,6 +96,8 @@ class Invocation:
             version=resolve_version(self.spec, self.config.folder or "."),
             fingerprint=self.asked.digest if self.spec.input_mode == "fingerprint" else None,
             raw_exit=raw_exit,
+            config=self.config.path,
+            destinations=self.config.destinations,
         )
 
     def declared(self) -> Declared:

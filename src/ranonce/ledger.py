@@ -83,6 +83,7 @@ class OpenLedger:
         self.warnings: list[str] = []
         self._clock = clock or _clock_of(store)
         self.journal = Journal(folder, store.identity().epoch, present=self.now) if folder else None
+        self.sent = 0  # how many messages go out with the verdict that was recorded last
         self._left: _Left | None = None
         self._unmet: list[dict[str, Any]] = []  # the journal's end, while it says what the ledger does not know
         self._unmet_said = ""
@@ -345,7 +346,24 @@ class OpenLedger:
         def decide(snap: Snapshot) -> Decision:
             return lifecycle.finish(snap, held, verdict, self._known(verdict.messages))
 
-        return self._settle(held.key, held.window.start, decide, unknown=unknown)[1].refusal
+        _, decision = self._settle(held.key, held.window.start, decide, unknown=unknown)
+        self._tell_of_messages(held, verdict, decision)
+        return decision.refusal
+
+    def _tell_of_messages(self, held: Claim, verdict: Verdict, decision: Decision) -> None:
+        """Note for the receipt how many messages go out with a verdict, and warn of those that contradict others."""
+        self.sent = len(decision.messages)
+        if (
+            verdict.messages and decision.refusal is None and not decision.writes
+        ):  # it was committed; its reply was lost
+            ours = (held.key, held.generation, held.attempt)
+            known = self._known(verdict.messages).values()
+            self.sent = sum((each.run, each.generation, each.attempt) == ours for each in known)
+        self.warn_of_conflicts(decision)
+
+    def warn_of_conflicts(self, decision: Decision) -> None:
+        """Warn of messages that do not go out, since their keys stand for other bodies."""
+        self.warnings += [str(event.reason) for event in decision.events if "message" in event.data]
 
     def _known(self, messages: Sequence[Message]) -> dict[str, Message]:
         """Return the messages that stand in the outbox under the keys of these."""
@@ -365,10 +383,12 @@ class OpenLedger:
         place = (held.key, held.window.start)
         while True:
             try:
-                written = self.store.commit(lifecycle.mark(held, step, messages, known), held.key, -1)
+                decision = lifecycle.mark(held, step, messages, known)
+                written = self.store.commit(decision, held.key, -1)
                 if written is not None:
                     failpoint("mark:committed")
                     self._note(written)
+                    self.warn_of_conflicts(decision)
                     return None
                 snap = self.store.read(*place)
                 if (refusal := lifecycle.fenced_off(snap, held)) is not None:
@@ -406,6 +426,7 @@ class OpenLedger:
         if written is None:
             return False
         self._note(written)
+        self._tell_of_messages(held, verdict, decision)
         return True
 
     def reconciled(self, held: Claim, max_attempts: int) -> Refusal | None:

@@ -713,6 +713,7 @@ def finish(snap: Snapshot, held: Claim, verdict: Verdict, known: Mapping[str, Me
             return _settle(snap, run, verdict, late=move == SETTLE_LATE, known=known or {})
         if run.status == verdict.outcome:
             return Decision(KEEP)  # the reply to this very finish was lost
+    not_sent = {"not_sent": len(verdict.messages)} if verdict.messages else {}
     lost = Event(
         at=verdict.at,
         key=held.key,
@@ -724,7 +725,7 @@ def finish(snap: Snapshot, held: Claim, verdict: Verdict, known: Mapping[str, Me
         owner=held.owner,
         trigger=held.trigger,
         version=held.version,
-        data={**verdict.data, "exit": verdict.exit, "started_at": held.started_at},
+        data={**verdict.data, **not_sent, "exit": verdict.exit, "started_at": held.started_at},
         output=verdict.output,
     )
     return Decision(REFUSE_LOST, refusal=_lost(snap, held), events=(lost,), guarded=False)

@@ -56,6 +56,8 @@ class Receipt(Record):
     checks: tuple[str, ...] | None = None
     child_exit: int | None = None
     child_signal: int | None = None
+    messages: int | None = None  # that go out with the outcome
+    not_sent: int | None = None  # that the job has emitted, and that do not go out
     warnings: tuple[str, ...] | None = None
     progress: str | None = None  # which of many windows this is, like 3/30
 
@@ -83,6 +85,8 @@ class Receipt(Record):
             what += f"{'; its lease runs' if held else ''} until {format_instant(self.until)}"
         if self.progress:
             what = f"{self.progress} {what}"
+        if self.messages is not None or self.not_sent:
+            what += f"; messages not sent: {self.not_sent}" if self.not_sent else f"; messages: {self.messages}"
         if self.leftovers:
             what += f"; still running: {', '.join(self.leftovers)}"
         more = (*(self.checks or ())[1:], *(self.warnings or ()))  # the first broken check is the reason

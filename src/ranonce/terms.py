@@ -11,6 +11,7 @@ import os
 from ranonce.errors import EX_CLAIM_LOST, EX_NOT_RECORDED, EXIT_STATUSES, OutcomeNotRecorded, StoreUnavailable
 from ranonce.failpoints import failpoint
 from ranonce.ledger import outcome_text
+from ranonce.lifecycle import DONE
 from ranonce.liveness import AttemptFile
 from ranonce.receipts import Receipt
 from ranonce.record import Record
@@ -68,6 +69,8 @@ class Terms(Record):
     version: str | None = None
     fingerprint: str | None = None
     raw_exit: bool = False
+    config: str | None = None  # the path of the configuration, if there is one
+    destinations: Mapping[str, Mapping[str, object]] = {}  # those that it declares, as written
 
     def environment(self, claim: Claim) -> dict[str, str]:
         """Return the environment of a command that works for a claim. Raises what the ledger raises.
@@ -76,7 +79,8 @@ class Terms(Record):
         has it anyway, and `ranonce stop`, `note` and the like need it there.
         """
         environment = dict(os.environ)
-        environment.pop("RANONCE_RESEND", None)  # of another run that this one was started by
+        for name in ("RANONCE_RESEND", "RANONCE_MESSAGES", "RANONCE_STEP"):
+            environment.pop(name, None)  # of another run that this one was started by
         if claim.generation > 1 and self.ledger.resends(claim):
             environment["RANONCE_RESEND"] = "1"
         environment.update(
@@ -92,6 +96,8 @@ class Terms(Record):
             RANONCE_TRIGGER=claim.trigger,
             RANONCE_VERSION=self.version or "",
         )
+        if self.config is not None:
+            environment["RANONCE_CONFIG"] = self.config  # where destinations are declared
         return environment
 
     def receipt(self, order: Order, event: str, status: int) -> Receipt:
@@ -111,6 +117,7 @@ class Terms(Record):
 
     def outcome(self, order: Order, claim: Claim, verdict: Verdict, status: int, event: str | None = None) -> Receipt:
         """Return the receipt of an attempt that has ended; `event` where it is not the outcome itself."""
+        emitted = len(verdict.messages)
         return self.receipt(order, event or verdict.outcome, status).replace(
             attempt=claim.attempt,
             generation=claim.generation,
@@ -123,17 +130,25 @@ class Terms(Record):
             child_signal=verdict.data.get("signal"),
             checks=tuple(verdict.data.get("checks", ())) or None,
             leftovers=tuple(verdict.data.get("leftovers", ())) or None,
+            messages=self.ledger.sent if emitted and verdict.outcome == DONE else None,
+            not_sent=emitted if emitted and verdict.outcome != DONE else None,
         )
 
     def lost(self, order: Order, claim: Claim, verdict: Verdict, refusal: Refusal) -> Receipt:
         """Return the receipt of an attempt whose verdict was refused: another has the run."""
         return self.outcome(order, claim, verdict, EX_CLAIM_LOST, "lost").replace(
-            reason=refusal.reason, sentence=refusal.sentence, holder=refusal.holder
+            reason=refusal.reason,
+            sentence=refusal.sentence,
+            holder=refusal.holder,
+            messages=None,
+            not_sent=len(verdict.messages) or None,
         )
 
     def not_recorded(self, order: Order, claim: Claim, verdict: Verdict, error: OutcomeNotRecorded) -> Receipt:
         """Return the receipt of an attempt whose verdict waits on this host."""
-        return self.outcome(order, claim, verdict, EX_NOT_RECORDED).replace(reason=error.code, sentence=str(error))
+        receipt = self.outcome(order, claim, verdict, EX_NOT_RECORDED)
+        waiting = len(verdict.messages) if receipt.messages is not None else None
+        return receipt.replace(reason=error.code, sentence=str(error), messages=waiting)
 
 
 class Locks:
