@@ -6,6 +6,7 @@ Whatever goes wrong after the child's end, it keeps its verdict.
 
 from __future__ import annotations
 
+import os
 import time
 
 from ranonce import jsontext as json
@@ -23,6 +24,7 @@ from ranonce.errors import (
 )
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import DONE, FAILED, HELD, STOPPED, Gate, Verdict
+from ranonce.liveness import MessagesFile
 from ranonce.process import SpawnFailed, run_child
 from ranonce.record import Record
 from ranonce.terms import RENEW_WAIT_SECONDS, Order, Result, Terms, Won, passed_on
@@ -77,15 +79,25 @@ class Attempt:
         )
         self._renewing: list[OpenLedger] = []
         self._told: dict[str, str] | None = None
+        self._messages: MessagesFile | None = None
 
     def carry_out(self) -> Result:
         """Do the work and record what became of it."""
         try:
             verdict, status, signum = self._verdict()
+            verdict, status = self._with_messages(verdict, status)
+            self._remove_messages()
             failpoint("run:verdict-known")
             return self._record(verdict, status, signum)
         finally:
             self.heartbeat.end()
+            self._remove_messages()
+
+    def _remove_messages(self) -> None:
+        """Remove the file of what the job has emitted: it is in the verdict, or goes nowhere."""
+        messages, self._messages = self._messages, None
+        if messages is not None:
+            messages.remove()
 
     def _verdict(self) -> tuple[Verdict, int, int | None]:
         if self.claim.reconciling:
@@ -142,11 +154,47 @@ class Attempt:
             self._renewing.pop().close()
 
     def _environment(self) -> dict[str, str]:
-        try:
-            self._told = self._told or self.terms.environment(self.claim)
-        except RanonceError as error:
-            raise _NotStarted(error.sentence) from error
+        if self._told is None:
+            try:
+                self._told = self.terms.environment(self.claim)
+            except RanonceError as error:
+                raise _NotStarted(error.sentence) from error
+            self._make_room_for_messages(self._told)
         return dict(self._told)
+
+    # --- what the job emits ---
+
+    def _make_room_for_messages(self, environment: dict[str, str]) -> None:
+        """Make the file for what the job emits. Where that cannot be, the job goes on, and `ranonce emit` says so."""
+        temporary = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ranonce-{self.claim.owner}.messages")  # noqa: S108
+        path = os.path.abspath(self.file.messages if self.file else temporary)
+        try:
+            self._messages = MessagesFile(path)
+        except OSError as error:
+            self.ledger.warnings.append(f"nothing can be emitted: no file {path!r} ({error.strerror})")
+        else:
+            environment["RANONCE_MESSAGES"] = path
+
+    def _with_messages(self, verdict: Verdict, status: int) -> tuple[Verdict, int]:
+        """Return the verdict with what the job has emitted. Work whose messages cannot be read is not done."""
+        if self._messages is None or self._messages.is_untouched():
+            return verdict, status
+        from ranonce.emission import message_of
+        from ranonce.messagefile import DamagedMessages, close
+
+        try:
+            emissions = close(self._messages)
+        except DamagedMessages as error:
+            if verdict.outcome != DONE:
+                self.ledger.warnings.append(str(error))
+                return verdict, status
+            return verdict.replace(outcome=FAILED, reason=f"messages: {error.sentence}"), EX_CHECK_FAILED
+        assert self._told is not None
+        now, resend = self.ledger.now(), "RANONCE_RESEND" in self._told
+        messages = [message_of(emission, self.claim, now, resend=resend) for emission in emissions]
+        if verdict.outcome != DONE:  # they are only counted
+            messages = [message.replace(body=None) for message in messages]
+        return verdict.replace(messages=tuple(messages)), status
 
     # --- verdicts ---
 

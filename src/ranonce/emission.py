@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from ranonce.errors import UsageError
+from ranonce import jsontext as json
+from ranonce.errors import ConfigError, UsageError
 from ranonce.messages import LONGEST_BODY, LONGEST_OWN_KEY, SCOPES, WINDOW, Message, message_key
 from ranonce.names import check_name
 from ranonce.record import Record
+from ranonce.settings import nearest
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ranonce.lifecycle import Claim
 
 OCTETS = "application/octet-stream"
@@ -71,6 +75,56 @@ def _check_content_type(content_type: str) -> None:
     plain = content_type.isascii() and content_type.isprintable() and len(content_type) <= LONGEST_CONTENT_TYPE
     if not (plain and slash and kind.strip() and rest.strip()):
         raise UsageError(f"{shown(content_type)} is no content type.", f"Write one like {JSON}.")
+
+
+def check_declared(destination: str, declared: Iterable[str]) -> None:
+    """Refuse a destination that a configuration with any destinations does not declare. Raises ConfigError."""
+    check_name("destination", destination)
+    known = set(declared)
+    if known and destination not in known:
+        raise ConfigError(f"no destination {destination!r} is declared.", nearest(destination, known))
+
+
+def check_item(kind: str, name: str) -> str:
+    """Return the name of an item or a step unchanged, or refuse it: it becomes the key of what is emitted there.
+
+    Raises UsageError.
+    """
+    if not name:
+        raise UsageError(f"the name of {kind} is empty.", "Name it by what it works on: an id, a path.")
+    try:
+        _check_key(name)
+    except UsageError as error:
+        raise UsageError(f"{kind}: {error.sentence}", error.next_step) from None
+    return name
+
+
+def addressed(emission: Emission, type_: object) -> list[Emission]:
+    """Return an emission as the messages that it becomes: mail has one for each recipient.
+
+    So a recipient whose server was away gets it later, and the others not again. `type_` is the destination's. The
+    recipient is added to the key. Raises UsageError.
+    """
+    if type_ != "smtp" or emission.content_type.partition(";")[0].strip().lower() != JSON:
+        return [emission]
+    try:
+        told = json.loads(emission.body)
+    except ValueError as error:
+        raise UsageError(f"the payload is not JSON: {error}.", "Give it another content type.") from None
+    recipients = told.get("to") if isinstance(told, dict) else None
+    if not isinstance(recipients, list):
+        return [emission]
+    if not recipients or not all(isinstance(each, str) and each for each in recipients):
+        raise UsageError(f'"to" is {shown(recipients)}.', "It is an address, or a list of some.")
+    return [
+        checked(
+            emission.replace(
+                body=json.compact({**told, "to": recipient}).encode(),
+                key=f"{emission.key}/{recipient}" if emission.key else recipient,
+            )
+        )
+        for recipient in dict.fromkeys(recipients)
+    ]
 
 
 def digest_of(content_type: str, body: bytes) -> str:

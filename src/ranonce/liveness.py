@@ -207,6 +207,11 @@ class AttemptFile:
             finally:
                 os.close(folder)
 
+    @property
+    def messages(self) -> str:
+        """The path of the file for what the job emits; each of its steps has one beside that."""
+        return self.path + ".messages"
+
     def take_stop(self) -> str | None:
         """Return the text of a stop requested by `ranonce stop`, once; None when there is none."""
         path = self.path + ".stop"
@@ -253,6 +258,43 @@ class AttemptFile:
         while written < len(line):
             written += os.pwrite(self._writing, line[written:], self._end + written)
         self._end += len(line)
+
+
+class MessagesFile:
+    """The file for what the commands of an attempt emit (see `messagefile`), and the descriptor it is read by."""
+
+    def __init__(self, path: str) -> None:
+        """Create it. Raises OSError."""
+        self.path = path
+        self.fd = create_private(path)
+        self.removed = False
+
+    def is_untouched(self) -> bool:
+        """Say whether nothing was ever emitted. Then nothing can be any more: the file is gone.
+
+        An emitter that comes in between sees that it is gone, and takes back what it wrote.
+        """
+        seen = os.fstat(self.fd)
+        if seen.st_size or not seen.st_nlink:
+            return False
+        self._unlink()
+        return not os.fstat(self.fd).st_size
+
+    def remove(self) -> None:
+        """Remove it, with those of steps beside it."""
+        try:
+            used = os.fstat(self.fd).st_size
+            self._unlink()
+            if used:
+                remove_beside(self.path)
+        except OSError:
+            pass  # read-only by now, and harmless
+        os.close(self.fd)
+
+    def _unlink(self) -> None:
+        if not self.removed:
+            _unlink(self.path)
+            self.removed = True
 
 
 def examine(folder: str, owner: str, here: HostIdentity) -> Evidence:
@@ -327,8 +369,16 @@ def forget(folder: str, owner: str) -> bool:
     found = _open_attempt(path)
     if found is None or (found[0] is not False and "outcome" not in found[1]):
         return False
-    _unlink(path + ".stop")
+    remove_beside(path)
     return _unlink(path)
+
+
+def remove_beside(path: str) -> None:
+    """Remove what lies beside a file under its name: an attempt's request to stop, its messages, those of its steps."""
+    folder, name = os.path.split(path)
+    for beside in os.listdir(folder):
+        if beside.startswith(name + "."):
+            _unlink(os.path.join(folder, beside))
 
 
 def request_stop(folder: str, owner: str, text: str) -> bool:
@@ -475,6 +525,11 @@ def _private_folder(folder: str) -> None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
         if others_may_write(status):
             raise PermissionError(errno.EPERM, "others can write in its folder", folder) from None
+
+
+def create_private(path: str) -> int:
+    """Create a file that this user alone may read and write; return a descriptor for it."""
+    return above_stdio(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
 
 
 def above_stdio(fd: int) -> int:

@@ -37,6 +37,8 @@ COMMANDS: dict[str, str] = {
     "doctor": "Find out whether ledger, disk, clock and schedules are what the jobs rely on.",
     "drill": "Rehearse the failures on this store, in a scratch ledger that is removed again.",
     "stop": "Inside a job: give up on purpose, until a time.",
+    "emit": "Inside a job: emit a message that goes out once, when the work is done.",
+    "step": "Inside a job: do a piece of its work once, and keep what it printed.",
 }
 
 
