@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ranonce.errors import UsageError
 from ranonce.names import check_name
+from ranonce.record import Record
 from ranonce.timefmt import from_datetime, parse_duration, parse_instant, shown
 
 TYPE_CHECKING = False
@@ -70,6 +71,53 @@ def instant(value: object) -> float:
     if isinstance(value, datetime):
         return from_datetime(value)
     raise UsageError(f"{shown(value)} is not an instant.", "Write it like 2026-11-07T02:30:00Z, offset included.")
+
+
+class When(Record):
+    """A time to wait until: an instant (unix seconds), or so many seconds from the moment it is counted from."""
+
+    at: float | None = None
+    after: float | None = None
+
+    def counted(self, now: float) -> float:
+        """Return the instant that it means, counted from `now`. One in the past means now."""
+        return now + self.after if self.after is not None else max(self.at or now, now)
+
+
+def when(written: str) -> When:
+    """Return what a duration, an instant, or what a server says in Retry-After means."""
+    said = retry_after(written)
+    if said is not None:
+        return said
+    if written.endswith(" GMT"):
+        raise UsageError(f"{shown(written)} is no HTTP date.", "Write seconds, or an instant.")
+    is_instant = "T" in written.upper() and "-" in written
+    return When(at=parse_instant(written)) if is_instant else When(after=duration(written))
+
+
+def retry_after(written: str) -> When | None:
+    """Return what Retry-After says: whole seconds, or an HTTP date. None for what is neither.
+
+    Source: RFC 9110, sections 5.6.7 and 10.2.3, also for dates in the obsolete forms, which name no offset or a wrong
+    one: each is in GMT.
+    """
+    if written.isascii() and written.isdigit():
+        return When(after=float(written))
+    at = http_date(written)
+    return None if at is None else When(at=at)
+
+
+def http_date(written: str) -> float | None:
+    """Return the unix seconds of an HTTP date, or None for what is none."""
+    from datetime import UTC
+    from email.utils import parsedate_to_datetime
+
+    if not written.endswith(" GMT") and written[3:4] != " ":  # "Sun Nov  6 08:49:37 1994" is one as well
+        return None
+    try:
+        return parsedate_to_datetime(written).replace(tzinfo=UTC).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
 
 
 def argv(value: object) -> tuple[str, ...]:

@@ -11,8 +11,7 @@ from ranonce.config import state_folder
 from ranonce.errors import UsageError
 from ranonce.liveness import request_stop
 from ranonce.names import check_name
-from ranonce.record import Record
-from ranonce.settings import duration
+from ranonce.settings import When, when
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
@@ -48,11 +47,11 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         )
     if reason is None:
         raise UsageError("a stop needs a reason.", "Write: ranonce stop --reason TEXT [--retry-after TIME]")
-    when = until_when("--retry-after", parsed.get("retry-after"))
+    until = until_when("--retry-after", parsed.get("retry-after"))
     gates = [check_name("gate", name) for name in parsed.get("gate", [])]
-    if gates and when is None:
+    if gates and until is None:
         raise UsageError("a gate is closed until a time.", "Say which: --retry-after TIME")
-    resume_at, after = (when.counted(time.time()), when.after) if when else (None, None)
+    resume_at, after = (until.counted(time.time()), until.after) if until else (None, None)
     told = {
         "reason": reason[:LONGEST_REASON],
         "resume_at": resume_at,
@@ -67,17 +66,6 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     return 0
 
 
-class When(Record):
-    """A time to wait until: an instant (unix seconds), or so many seconds from the moment it is counted from."""
-
-    at: float | None = None
-    after: float | None = None
-
-    def counted(self, now: float) -> float:
-        """Return the instant that it means, counted from `now`. One in the past means now."""
-        return now + self.after if self.after is not None else max(self.at or now, now)
-
-
 def until_when(option: str, written: str | None) -> When | None:
     """Return what a time from now, seconds or an instant mean, or None.
 
@@ -88,32 +76,12 @@ def until_when(option: str, written: str | None) -> When | None:
         return None
     now = time.time()
     try:
-        when = _when(written)
+        found = when(written)
     except UsageError as error:
         raise UsageError(f"{option}: {error.sentence}", error.next_step) from None
-    if when.counted(now) > now + LONGEST_STOP_SECONDS:
+    if found.counted(now) > now + LONGEST_STOP_SECONDS:
         raise UsageError(f"{option}: {shown(written)} is more than a year away.", "Name a time within a year.")
-    return when
-
-
-def _when(written: str) -> When:
-    from ranonce.timefmt import parse_instant
-
-    if written.isascii() and written.isdigit():
-        return When(after=float(written))
-    if written.endswith(" GMT"):
-        return When(at=_http_date(written))
-    is_instant = "T" in written.upper() and "-" in written
-    return When(at=parse_instant(written)) if is_instant else When(after=duration(written))
-
-
-def _http_date(written: str) -> float:
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return parsedate_to_datetime(written).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        raise UsageError(f"{shown(written)} is no HTTP date.", "Write seconds, or an instant.") from None
+    return found
 
 
 def _folder(environ: Mapping[str, str]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta
 
-from ranonce.cli.stop import LONGEST_REASON, LONGEST_STOP_SECONDS, When, until_when
+from ranonce.cli.stop import LONGEST_REASON, LONGEST_STOP_SECONDS, until_when
 from ranonce.errors import UsageError
 from ranonce.lifecycle import Refusal as Refused
 from ranonce.record import Record
-from ranonce.settings import duration, gates
+from ranonce.settings import When, duration, gates
 from ranonce.timefmt import from_datetime, shown, to_datetime
 
 TYPE_CHECKING = False
