@@ -160,7 +160,7 @@ class Database:
             found = found.connection()  # type: ignore[attr-defined]
         if hasattr(found, "exec_driver_sql"):  # a connection of SQLAlchemy's, which commits only what it has begun
             found.exec_driver_sql("SELECT 1")
-            found = found.connection.driver_connection
+            found = found.connection.driver_connection  # type: ignore[attr-defined]
         self._connection: Any = found
         if isinstance(found, sqlite3.Connection):
             self.dialect = "sqlite"
