@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
@@ -15,7 +16,6 @@ import pytest
 from tests.servers import free_port, missing
 
 try:
-    from aiosmtpd.controller import Controller
     from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session, syntax
 except ImportError:
     try:
@@ -70,44 +70,50 @@ class MailServer:
         return self.told[step].popleft() if self.told[step] else ""
 
     def __enter__(self) -> MailServer:
-        self.controller = _Controller(
-            self,
-            hostname="127.0.0.1",
-            port=self.port,
-            ssl_context=self.encrypted,
-            server_kwargs={"enable_SMTPUTF8": self.utf8, "hostname": "mail.test"},
-        )
-        self.controller.start()  # which connects once, to see that it listens
-        self.connections = 0
+        self._thread.start()
+        assert self._listens.wait(10)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.controller.stop()
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(10)
 
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._work()), daemon=True)
+        self._listens = threading.Event()
+        self._sessions: list[_Told] = []
 
-class _Controller(Controller):
-    def __init__(self, server: MailServer, **settings: Any) -> None:
-        self.tested = server
-        super().__init__(None, **settings)
+    async def _work(self) -> None:
+        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        listener = await self._loop.create_server(self._protocol, "127.0.0.1", self.port, ssl=self.encrypted)
+        self._listens.set()
+        await self._stopped.wait()
+        listener.close()
+        for session in self._sessions:
+            for transport in (session.transport, session._original_transport):
+                if transport is not None:
+                    transport.abort()
+        await asyncio.sleep(0.01)  # in which they are closed
 
-    def factory(self) -> SMTP:
-        server = self.tested
+    def _protocol(self) -> SMTP:
         login: dict[str, Any] = {}
-        if server.user is not None:
+        if self.user is not None:
             login = {
-                "authenticator": server_login(server),
+                "authenticator": server_login(self),
                 "auth_required": True,
-                "auth_require_tls": server.encrypts is not None,
+                "auth_require_tls": self.encrypts is not None,
             }
-        return _Told(
-            server,
-            _Keeper(server),
-            tls_context=server.encrypts,
-            require_starttls=False,
-            loop=self.loop,
+        session = _Told(
+            self,
+            _Keeper(self),
+            hostname="mail.test",
+            enable_SMTPUTF8=self.utf8,
+            tls_context=self.encrypts,
+            loop=self._loop,
             **login,
-            **self.SMTP_kwargs,
         )
+        self._sessions.append(session)
+        return session
 
 
 def server_login(server: MailServer) -> Any:

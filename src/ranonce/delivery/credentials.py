@@ -1,0 +1,21 @@
+"""Settings that are secrets: never written out, always taken from the environment."""
+
+from __future__ import annotations
+
+import re
+
+from ranonce.errors import UsageError
+from ranonce.settings import text
+
+_VARIABLE = re.compile(r"\$\{\w+\}")
+
+
+def credential(value: object) -> str:
+    """Return a secret's `${NAME}`. What stands beside it would be read by whoever reads the file, so nothing may."""
+    written = text(value)
+    if not _VARIABLE.fullmatch(written):
+        raise UsageError(
+            "a secret stands in the file.",
+            "Credentials come from the environment only: write ${NAME} in its place and set that variable.",
+        )
+    return written
