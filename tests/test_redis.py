@@ -10,11 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from ranonce import lifecycle
+from ranonce.emission import Emission, message_of
 from ranonce.errors import NotThisLedger, StoreUnavailable, UsageError
 from ranonce.exchange.salvage import nobody, stories
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Claim, Decision, Event, Refusal, Retention, RunKey
 from ranonce.merging import folded
+from ranonce.messages import STATES, Move
 from ranonce.stores import open_store, site_of
 from ranonce.stores.base import FIRST, Intake, Scope
 from ranonce.stores.redis import chapters, pruning
@@ -66,6 +68,32 @@ def all_of(store: RedisStore) -> dict[bytes, object]:
     return found
 
 
+#: What comes with the first message or step.
+OF_MESSAGES = (
+    *("messages", "message_keys", "bodies", "numbers", "destinations", "emitted", "undelivered"),
+    *("steps", "results", "pending", "sending", "aside"),
+)
+
+
+def names_of(store: RedisStore) -> set[str]:
+    """What the ledger's keys hold, by the words of their names."""
+    return {key.decode().partition("}:")[2].partition(":")[0] for key in keys_of(store)}
+
+
+def leave_messages(ledger: OpenLedger, held: Claim) -> None:
+    """Leave a step of an attempt with a message in each state."""
+    made = [message_of(Emission("web", b"x", key=state), held, START, item="i") for state in sorted(STATES)]
+    step = lifecycle.Step(held.key, held.window.start, 1, "i", 1, float(START), b"result")
+    assert ledger.mark(held, step, made) is None
+    outbox = ledger.store.outbox()
+    there = outbox.known([each.key for each in made])
+    moves = [
+        Move(there[each.key], there[each.key].replace(state=state))
+        for each, state in zip(made, sorted(STATES), strict=True)
+    ]
+    assert len(outbox.exchange("web", moves).moved) == len(STATES)
+
+
 # --- the keys -------------------------------------------------------------------------------------------------------
 
 
@@ -77,8 +105,10 @@ def test_all_keys_lie_together_and_none_ends_by_itself(store, ledger):
     ledger.finish(claim(ledger, 3, policy=ask().policy.replace(overlap="allow")), verdict())
     ledger.finish(claim(ledger, 4, policy=ask().policy.replace(overlap="allow")), verdict())
     store.upkeep().prune("job", Retention(4e9, 0))
+    assert not names_of(store) & set(OF_MESSAGES)
+    leave_messages(ledger, held=claim(ledger, 5, policy=ask().policy.replace(overlap="allow")))
     names = [key.decode() for key in keys_of(store)]
-    assert {name.partition("}:")[2].partition(":")[0] for name in names} == set(KINDS)
+    assert names_of(store) == set(KINDS)
     assert [store.connection.ask(("TTL", name))[0] for name in names] == [-1] * len(names)
     assert {name.partition("}")[0] for name in names} == {store.keys.prefix.partition("}")[0]}
 

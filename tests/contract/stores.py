@@ -49,6 +49,7 @@ def sqlite(folder: Path) -> Kind:
         # The boot clock cannot be moved; what counts is the distance, so the leases move the other way.
         assert isinstance(store, SqliteStore)
         store._db.execute("UPDATE leases SET expires = expires - ?, seen_at = seen_at - ?", (seconds, seconds))
+        store._db.execute("UPDATE outbox SET lease_until = lease_until - ? WHERE state = 'sending'", (seconds,))
 
     return Kind("sqlite", lambda: open_store(url, wait_seconds=20), url, pass_time)
 
@@ -60,6 +61,7 @@ def postgres(server: Server) -> Kind:
     def pass_time(store: Store, seconds: float) -> None:
         # The server's clock cannot be moved; what counts is the distance.
         store.ask("UPDATE {schema}.leases SET expires = expires - $1::float8, seen_at = seen_at - $1::float8", seconds)  # type: ignore[attr-defined]
+        store.ask("UPDATE {schema}.outbox SET lease_until = lease_until - $1::float8", seconds)  # type: ignore[attr-defined]
 
     return Kind("postgres", lambda: open_store(url, wait_seconds=20), url, pass_time)
 
@@ -70,6 +72,8 @@ def redis(server: Server) -> Kind:
 
     def pass_time(store: Store, seconds: float) -> None:
         # The server's clock cannot be moved; what counts is the distance.
+        from ranonce.messages import SENDING, Move
+        from ranonce.stores.base import Wanted
         from ranonce.stores.redis.plan import Plan
         from ranonce.stores.redis.store import RedisStore
 
@@ -80,5 +84,9 @@ def redis(server: Server) -> Kind:
             plan.unless_as_read(held)
             plan.lease(held.key, held.window_start, earlier)
         assert store.write(plan) is not None
+        outbox = store.outbox()
+        for message in outbox.messages(Wanted(states=frozenset({SENDING})), limit=1000):
+            move = Move(message, message.replace(lease_until=message.lease_until - seconds))
+            assert outbox.exchange(message.destination, [move]).moved == {message.key}
 
     return Kind("redis", lambda: open_store(url, wait_seconds=20), url, pass_time)

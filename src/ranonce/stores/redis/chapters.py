@@ -60,14 +60,19 @@ def chapters(rows: Rows, job: str, wanted: Wanted, since: str = EARLIEST, until:
         told = (rows.ledger, wanted.edition, since, until, limit, *flags)
         answer = rows.checked(rows.connection.ask_script(named("chapter"), keys, *told))
         if answer[0] == b"changed":
-            raise StoreUnavailable(
-                f"the ledger at {rows.connection.shown} was pruned, imported into or given another schedule meanwhile.",
-                "What was read is not of one piece: do it again.",
-            )
+            raise changed(rows)
         yield _chapter(job, answer)
         if not answer[1]:
             return
         since = f"({answer[1].decode()}"
+
+
+def changed(rows: Rows) -> StoreUnavailable:
+    """Return the error for what is not of the edition that a view was begun under."""
+    return StoreUnavailable(
+        f"the ledger at {rows.connection.shown} was pruned, imported into or given another schedule meanwhile.",
+        "What was read is not of one piece: do it again.",
+    )
 
 
 def _chapter(job: str, answer: list[Any]) -> Chapter:

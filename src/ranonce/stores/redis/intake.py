@@ -95,8 +95,23 @@ class _Taking:
             self.plan.unless_version(job, None if version is None else number_of(version))
             if job in self._changed:
                 self.plan.move(self.plan.key("versions"), job)
+        self._take_messages()
         if self._changed:
             self.plan.move(self.plan.key("ledger"), "edition")
+
+    def _take_messages(self) -> None:
+        """Plan messages and steps of whose key there is none here."""
+        if not (self.intake.messages or self.intake.steps):
+            return
+        from ranonce.stores.redis.posting import missing, post, write_step
+
+        messages = {message.key: message for message in reversed(self.intake.messages)}
+        known = self.store.outbox().known(list(messages))
+        for key, message in reversed(messages.items()):
+            if key not in known:
+                post(self.plan, message)
+        for step in missing(self.store.rows, self.intake.steps):
+            write_step(self.plan, step)
 
     # --- windows ---
 

@@ -25,9 +25,10 @@ DOMAIN = "server"
 #: Stands for the moment of a write in a decision that is yet to be written.
 MOMENT = math.inf
 
-#: What the keys hold, and the letter of their type: h(ash), z (sorted set), l(ist). Those below are one for each job.
+#: What the keys hold, and the letter of their type: h(ash), z (sorted set), l(ist). Those below are one for each job,
+#: or destination. Those of messages and steps come with the first of them.
 KINDS = {
-    "ledger": "h",  # id, format, created_at, epoch, volatile, seq, pruned_seq, edition
+    "ledger": "h",  # id, format, created_at, epoch, volatile, seq, pruned_seq, edition, message_seq
     "events": "h",  # number -> event
     "pages": "z",  # numbers / 256 under which there are events
     "fill": "h",  # such a page -> how many events it has
@@ -36,6 +37,11 @@ KINDS = {
     "versions": "h",  # job -> its version
     "gates": "h",  # gate -> how it was closed
     "epochs": "l",  # the losses that were accepted
+    "messages": "h",  # number -> message
+    "message_keys": "h",  # a message's key -> its number
+    "bodies": "h",  # number -> body
+    "numbers": "z",  # numbers of messages, in order
+    "destinations": "h",  # destination -> who took last, when its rate lets one go, until when it is closed, why
     # of a job
     "schedules": "l",  # its versions, oldest first
     "runs": "h",  # place -> run
@@ -46,6 +52,14 @@ KINDS = {
     "work": "z",  # numbers of events that say `start` or `done`, by start of the window
     "besides": "z",  # numbers of all other events
     "tombstones": "z",  # spans of pruned windows, by where they begin
+    "steps": "z",  # places of steps: of the run, then generation and name; by start
+    "results": "h",  # such a place -> step, with its result
+    "emitted": "z",  # numbers of messages, by start of the window
+    "undelivered": "z",  # those of them that wait for somebody
+    # of a destination: numbers of messages with 16 digits, by when they are due
+    "pending": "z",
+    "sending": "z",
+    "aside": "z",  # those that are unsure or dead
 }
 #: How many numbers of events share a page; `redis.lua` has it, too.
 PAGE = 256

@@ -23,7 +23,7 @@ from ranonce.stores.redis.keys import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ranonce.lifecycle import Decision, Event, Gate, Held, Lease, Run, RunKey
+    from ranonce.lifecycle import Claim, Decision, Event, Gate, Held, Lease, Run, RunKey
     from ranonce.stores.base import Tombstone
     from ranonce.stores.redis.keys import Keys
 
@@ -33,6 +33,8 @@ WAITING = frozenset({FAILED, STOPPED, HELD})
 WORK = frozenset({"start", "done"})
 #: The keys that the script knows by their place.
 FIXED = ("ledger", "events", "pages", "fill", "output")
+#: Those that it is told first where messages are written, in this order.
+OUTBOX = ("messages", "message_keys", "bodies", "numbers", "destinations")
 
 
 class Plan:
@@ -45,6 +47,7 @@ class Plan:
         self._events: list[str | bytes | int] = []
         self._writes: list[str | bytes | int] = []
         self.events = 0
+        self.messages: int | None = None  # how many are new; None: the outbox is not touched
         for what in FIXED:
             self.key(what)
 
@@ -60,12 +63,21 @@ class Plan:
     def arguments(self, ledger: str) -> tuple[str | bytes | int, ...]:
         """Return the arguments of the script. `ledger` is the id of the ledger that is meant; none for a new one."""
         room = ("room", self.events) if self.events > 1 else ()
-        return (ledger, *self._checks, *room, *self._events, *self._writes)
+        outbox = () if self.messages is None else ("outbox", *map(self.key, OUTBOX), self.messages)
+        return (ledger, *outbox, *self._checks, *room, *self._events, *self._writes)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write."""
         return not (self._events or self._writes)
+
+    def check(self, *words: str | bytes | int) -> None:
+        """Write nothing unless a step of the script says so."""
+        self._checks += words
+
+    def write(self, *words: str | bytes | int) -> None:
+        """Write what a step of the script does."""
+        self._writes += words
 
     # --- what must still be so ---
 
@@ -95,6 +107,12 @@ class Plan:
         """Write nothing unless a run's attempt still has it."""
         place = place_of(run.key, run.window_start)
         self._checks += ("holds", self.key("runs", run.key.job), place, holder(run.attempt, run.owner))
+
+    def unless_running(self, claim: Claim) -> None:
+        """Write nothing unless a claim still has its run, which is running."""
+        place = place_of(claim.key, claim.window.start)
+        part = f'{holder(claim.attempt, claim.owner)}"{RUNNING}",'
+        self._checks += ("holds", self.key("runs", claim.key.job), place, part)
 
     def unless_nothing(self, key: int) -> None:
         """Write nothing if anything is there."""
@@ -196,6 +214,8 @@ def decided(keys: Keys, decision: Decision, key: RunKey, after: int) -> Plan:
         plan.move(plan.key("versions"), key.job)
     for held in decision.unchanged:
         plan.unless_as_read(held)
+    if decision.fence is not None:
+        plan.unless_running(decision.fence)
     marked = at_the_write(decision, 0.0, MOMENT)
     run, lease = marked.run, marked.lease
     settled = run is not None and decision.drop_lease
@@ -214,6 +234,10 @@ def decided(keys: Keys, decision: Decision, key: RunKey, after: int) -> Plan:
         plan.event(event)
     for gate in decision.gates:
         plan.gate(gate)
+    if decision.steps or decision.messages or decision.moves:
+        from ranonce.stores.redis.posting import leave
+
+        leave(plan, marked)
     return plan
 
 

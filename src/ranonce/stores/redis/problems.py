@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ranonce.errors import NotThisLedger
 from ranonce.stores.redis.chapters import Wanted, chapters
-from ranonce.stores.redis.keys import KINDS, PAGE, key_of, number_of, place_of, plain
-from ranonce.stores.redis.plan import WAITING, WORK
+from ranonce.stores.redis.keys import KINDS, PAGE, key_of, number_of, place_of, plain, text_of
+from ranonce.stores.redis.plan import OUTBOX, WAITING, WORK
 from ranonce.stores.redis.rows import named
 
 TYPE_CHECKING = False
@@ -21,12 +21,20 @@ SHOWN = 20
 #: Of a hundred thousand jobs that change all the time, some counts differ for a moment: they are looked at again.
 LOOKS = 3
 TYPES = {"h": b"hash", "z": b"zset", "l": b"list"}
-OF_A_JOB = ("schedules", "runs", "order", "notable", "waiting", "leases", "work", "besides", "tombstones")
+OF_A_JOB = (
+    *("schedules", "runs", "order", "notable", "waiting", "leases", "work", "besides", "tombstones"),
+    *("steps", "results", "emitted", "undelivered"),
+)
+OF_A_DESTINATION = ("pending", "sending", "aside")
 
 
 def problems(store: RedisStore, *, deep: bool) -> list[str]:
     """Return what does not fit, worst first."""
     found = [*_types(store), *_counts(store)]
+    if not found and store.connection.ask(("EXISTS", store.keys("ledger"), *map(store.keys, OUTBOX)))[0] > 1:
+        from ranonce.stores.redis.wrong import wrong
+
+        found += wrong(store, deep=deep)
     if deep and not found:
         try:
             found += _deep(store)
@@ -36,8 +44,12 @@ def problems(store: RedisStore, *, deep: bool) -> list[str]:
 
 
 def _types(store: RedisStore) -> Iterator[str]:
-    names = [store.keys(what) for what in KINDS if what not in OF_A_JOB]
+    names = [store.keys(what) for what in KINDS if what not in (*OF_A_JOB, *OF_A_DESTINATION)]
     names += [store.keys(what, job.name) for job in store.jobs() for what in OF_A_JOB]
+    lines, kind = store.keys("destinations"), store.connection.ask(("TYPE", store.keys("destinations")))[0]
+    if kind == b"hash":
+        found = store.connection.ask(("HKEYS", lines))[0]
+        names += [store.keys(what, text_of(line)) for line in found for what in OF_A_DESTINATION]
     for first in range(0, len(names), 1000):
         part = names[first : first + 1000]
         found = store.connection.ask(*(("TYPE", name) for name in part))

@@ -36,6 +36,7 @@ class _Batch(Record):
     events: list[Event]
     upto: Place | None
     whole: bool  # all windows were looked at, or as many runs as were wanted
+    left: bool  # there are steps or messages of the job
 
 
 def prune(store: RedisStore, job: str, keep: Retention, after: Place, limit: int) -> Pruned:
@@ -54,7 +55,7 @@ def _planned(store: RedisStore, job: str, keep: Retention, after: Place, limit: 
     plan = Plan(store.keys)
     known = store.job(job)
     if known is None:
-        return plan, _Batch([], [], None, whole=True)
+        return plan, _Batch([], [], None, whole=True, left=False)
     batch = _chosen(store, job, keep, after, limit)
     if batch.runs or batch.events:
         plan.unless_version(job, known.version)
@@ -64,6 +65,10 @@ def _planned(store: RedisStore, job: str, keep: Retention, after: Place, limit: 
         plan.at_least(plan.key("ledger"), "pruned_seq", max(event.seq or 0 for event in batch.events))
     for run in batch.runs:
         plan.prune_run(run)
+    if batch.left:
+        from ranonce.stores.redis.posting import prune_what_they_left
+
+        prune_what_they_left(store, plan, job, batch.runs)
     failpoint("prune:after-runs")
     if batch.runs:
         bury(store, plan, job, buried(batch.runs, store.clock().wall))
@@ -81,19 +86,43 @@ def _chosen(store: RedisStore, job: str, keep: Retention, after: Place, limit: i
     looked: list[Run] = []
     going: list[Run] = []
     events: list[Event] = []
+    left = _Left(store, job)
     for chapter in chapters(store.rows, job, Wanted(), str(after.window_start), f"({before}"):
         come = [run for run in chapter.runs if _place(run) > begin][: limit - len(looked)]
+        come, heavy = left.no_more_than(MOST_EVENTS, come)
         looked += come
-        full = len(looked) == limit
+        full = heavy or len(looked) == limit
         end = looked[-1].window_start if full else None
         lets_go = [run for run in come if run.window_start not in staying and prunable(run, keep)]
         going += lets_go
         events += [event for event in _events(chapter, lets_go, end, keep) if event not in newest]
         if full:
-            return _Batch(going, events, Place(*_place(looked[-1])), whole=True)
+            return _Batch(going, events, Place(*_place(looked[-1])), whole=True, left=left.any)
         if len(events) >= MOST_EVENTS:
-            return _Batch(going, events, Place(*_place(looked[-1])) if looked else None, whole=False)
-    return _Batch(going, events, None, whole=True)
+            return _Batch(going, events, Place(*_place(looked[-1])) if looked else None, whole=False, left=left.any)
+    return _Batch(going, events, None, whole=True, left=left.any)
+
+
+class _Left:
+    """How many steps and messages the runs of a batch have left, so that it ends where they are many."""
+
+    def __init__(self, store: RedisStore, job: str) -> None:
+        self._connection = store.connection
+        self._keys = [store.keys(what, job) for what in ("steps", "emitted")]
+        self.any = bool(self._connection.ask(("EXISTS", *self._keys))[0])
+        self._count = 0
+
+    def no_more_than(self, most: int, runs: list[Run]) -> tuple[list[Run], bool]:
+        """Return the runs up to the one with which there are that many, and whether there is one."""
+        if not (self.any and runs):
+            return runs, False
+        starts = [run.window_start for run in runs]
+        counts = self._connection.ask(*(("ZCOUNT", key, start, start) for start in starts for key in self._keys))
+        for number in range(len(runs)):
+            self._count += counts[2 * number] + counts[2 * number + 1]
+            if self._count >= most:
+                return runs[: number + 1], True
+        return runs, False
 
 
 def _events(chapter: Chapter, going: list[Run], end: int | None, keep: Retention) -> list[Event]:

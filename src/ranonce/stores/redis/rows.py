@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from ranonce.stores.redis.connection import Connection, Script
     from ranonce.stores.redis.keys import Keys
 
-#: The scripts that every run needs; all others stand in a file that is read when one of them is asked for.
-RUN_SCRIPTS = ("write", "read")
+#: The script that writes, where messages are written; and what is asked about messages. What a run without them needs
+#: stands in a file of its own; the others are read when one of them is asked for.
+WRITE_MESSAGES = "write messages"
+OUTBOX_SCRIPTS = ("queue", "known", "undelivered", "sums")
 #: The words that the answers of a script begin with, where they are others than its name and what any may say.
 SAYS = {
     "write": (b"written", b"raced", b"other", b"seq", b"denied"),
+    WRITE_MESSAGES: (b"written", b"raced", b"other", b"seq", b"denied", b"lost"),
     "read": (b"read", b"other"),
     "chapter": (b"chapter", b"changed", b"other"),
     "glance": (b"glance", b"many", b"other", b"lost"),
@@ -35,13 +38,22 @@ SAYS = {
 @cache
 def named(name: str) -> Script:
     """Return a script by its name, with what stands before it."""
+    return script("\n".join(_parts(name)), *SAYS.get(name, (b"other", b"lost", name.encode())))
+
+
+def _parts(name: str) -> list[str]:
     texts = load("redis/store.lua")
-    if name in RUN_SCRIPTS:
-        return script(f"{texts['common']}\n{texts[name]}", *SAYS[name])
-    others = load("redis/windows.lua")
-    return script(
-        f"{texts['common']}\n{others['windows']}\n{others[name]}", *SAYS.get(name, (b"other", b"lost", name.encode()))
-    )
+    if name == "read":
+        return [texts["common"], texts[name]]
+    if name == "write":
+        return [texts["common"], texts[name], texts["carry out"]]
+    if name == WRITE_MESSAGES:
+        return [texts["common"], texts["write"], load("redis/outbox.lua")["messages"], texts["carry out"]]
+    windows = load("redis/windows.lua")
+    if name in OUTBOX_SCRIPTS:
+        outbox = load("redis/outbox.lua")
+        return [texts["common"], windows["windows"], outbox["outbox"], outbox[name]]
+    return [texts["common"], windows["windows"], windows[name]]
 
 
 #: How many members of a set, or values of a hash, the server is asked for at once.
@@ -62,9 +74,10 @@ class Rows:
 
     def members(self, what: str, job: str, since: int | str, until: int | str) -> list[bytes]:
         """Return the members of an index whose windows start in [since, until), in order."""
-        return list(chain.from_iterable(self._pieces(self.keys(what, job), str(since), f"({until}")))
+        return list(chain.from_iterable(self.pieces(self.keys(what, job), str(since), f"({until}")))
 
-    def _pieces(self, key: str, since: str, until: str) -> Iterator[list[bytes]]:
+    def pieces(self, key: str, since: str, until: str) -> Iterator[list[bytes]]:
+        """Yield the same of an index by its name, in pieces, each with all members of its scores."""
         while True:
             (found,) = self.connection.ask(("ZRANGEBYSCORE", key, since, until, "WITHSCORES", "LIMIT", 0, PIECE))
             members, scores = found[::2], found[1::2]

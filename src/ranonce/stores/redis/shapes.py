@@ -70,6 +70,16 @@ def _glance(told: list[Any]) -> bool:
     return fits and _as_many(told, (4, 5), (6, 7), (9, 10), (13, 14))
 
 
+def _queue(told: list[Any]) -> bool:
+    lists = (_texts, _maybes, _maybes, _texts, _maybes)
+    fits = _row(_text, _maybe, *lists, _maybe, _digits, _digits)(told)
+    return fits and _as_many(told, (2, 3), (2, 4), (5, 6))
+
+
+def _known(told: list[Any]) -> bool:
+    return _row(_text, _maybes, _maybes)(told) and _as_many(told, (1, 2))
+
+
 #: What a script answers, by the word that its answer begins with. There may be two forms of one.
 SCRIPTS: dict[bytes, tuple[Fits, ...]] = {
     b"other": (_row(_text, _text),),
@@ -78,7 +88,7 @@ SCRIPTS: dict[bytes, tuple[Fits, ...]] = {
     b"lost": (_row(_text, _text),),
     b"moved": (_row(_text, _count),),
     b"raced": (_row(_text),),
-    b"written": (_row(_text, _digits, _numbers),),
+    b"written": (_row(_text, _digits, _numbers), _row(_text, _digits, _numbers, _numbers)),
     b"read": (_row(_text, _maybe, _maybe, _pairs, _texts, _texts, _texts, _story, _digits, _digits),),
     b"changed": (_row(_text),),
     b"many": (_row(_text),),
@@ -86,6 +96,10 @@ SCRIPTS: dict[bytes, tuple[Fits, ...]] = {
     b"outline": (_row(_text, _text), _row(_text, _text, _text, _text, _text, _texts)),
     b"glance": (_glance,),
     b"ends": (_row(_text, _text), _row(_text, _text, _maybe)),
+    b"queue": (_queue,),
+    b"known": (_known,),
+    b"undelivered": (_row(_text, _texts),),
+    b"sums": (_row(_text, *(_count,) * 6, _counts),),
     b"counts": (_row(_text, *(_count,) * 7, _counts),),
 }
 
@@ -99,6 +113,7 @@ def _script(told: Any) -> bool:
 COMMANDS: dict[object, Fits] = {
     "HGET": _maybe,
     "ZSCORE": _maybe,
+    "HEXISTS": _count,
     "HGETALL": _pairs,
     "HKEYS": _texts,
     "HVALS": _texts,
@@ -107,6 +122,7 @@ COMMANDS: dict[object, Fits] = {
     "ZRANGE": _texts,
     "ZRANGEBYSCORE": _texts,
     "ZREVRANGEBYSCORE": _texts,
+    "ZCOUNT": _count,
     "EXISTS": _count,
     "HSET": _count,
     "HSETNX": _count,

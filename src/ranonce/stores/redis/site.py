@@ -8,7 +8,7 @@ from ranonce.errors import NotThisLedger, UsageError
 from ranonce.stores.base import Risk
 from ranonce.stores.redis.connection import Connection
 from ranonce.stores.redis.keys import FORMAT, KINDS, Keys
-from ranonce.stores.redis.plan import FIXED, Plan
+from ranonce.stores.redis.plan import FIXED, OUTBOX, Plan
 from ranonce.stores.redis.promise import identity_of, look, refuse_too_old, risk
 from ranonce.stores.redis.rows import Rows, named
 from ranonce.storeurl import in_namespace
@@ -22,7 +22,7 @@ SCRATCH = "scratch_"
 #: Keys that are removed at once; each may be large, so the server frees it aside.
 REMOVED_AT_ONCE = 100
 #: Keys without a job's name in them: where a ledger is, or was, one of them stands.
-OF_A_LEDGER = (*FIXED, "jobs", "versions", "gates", "epochs")
+OF_A_LEDGER = (*FIXED, *OUTBOX, "jobs", "versions", "gates", "epochs")
 
 
 class RedisSite:

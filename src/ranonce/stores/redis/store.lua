@@ -40,7 +40,7 @@ if other then return other end
 
 local last = tonumber(found[2] or 0)
 local now
-local numbers, latest, held = {}, {}, {}
+local numbers, latest, held, settled = {}, {}, {}
 
 -- An instant as it is told: as it stands, `now`, or so many microseconds after now.
 local function instant(told)
@@ -170,7 +170,8 @@ function writes.gate()
   end
 end
 
--- One more event, under the next number, or under the one it had elsewhere if that is free and follows its story.
+-- One more event, under the next number, or under the one it had elsewhere if that is free and follows its story. Where
+-- the counter has gone back, there is one already, and an event is never changed.
 function writes.event()
   local index, start, head, rest, output = key(), word(), word(), word(), word()
   local wanted, story, after = tonumber(word()), word(), tonumber(word())
@@ -180,7 +181,7 @@ function writes.event()
   end
   local name = whole(number)
   if redis.call('HSETNX', EVENTS, name, '[' .. instant(head) .. rest) == 0 then
-    return false -- the counter has gone back, and an event is never changed
+    return false
   end
   latest[story] = number
   last = math.max(last, number)
@@ -209,6 +210,8 @@ function writes.prune()
   end
 end
 
+-- name: carry out
+-- The end of `write`, after its verbs; those of `outbox.lua` add what was settled to the answer.
 while at < ARGS do
   local step = word()
   if checks[step] then
@@ -225,7 +228,7 @@ end
 if #numbers > 0 then
   redis.call('HSET', LEDGER, 'seq', whole(last))
 end
-return {'written', whole(now or 0), numbers}
+return {'written', whole(now or 0), numbers, settled}
 
 -- name: read
 -- All that a decision about a run depends on, and the clock, read last.

@@ -29,14 +29,15 @@ from ranonce.stores.redis.keys import (
 from ranonce.stores.redis.plan import Plan, decided, written
 from ranonce.stores.redis.promise import identified
 from ranonce.stores.redis.questions import AskedStore, gates_in, held_in
-from ranonce.stores.redis.rows import Rows, named
+from ranonce.stores.redis.rows import WRITE_MESSAGES, Rows, named
 from ranonce.stores.values import LOST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Any, Self
 
-    from ranonce.lifecycle import Decision, RunKey, ScheduleVersion
+    from ranonce.lifecycle import Decision, RunKey, ScheduleVersion, Step
+    from ranonce.stores.redis.outbox import RedisOutbox
     from ranonce.stores.redis.upkeep import RedisUpkeep
 
 #: What the script `read` reads besides the ledger, the versions and the gates.
@@ -149,6 +150,23 @@ class RedisStore(AskedStore):
         failpoint("schedule:after-commit")
         return True
 
+    def steps(self, key: RunKey, window_start: int, generation: int) -> list[str]:
+        from ranonce.stores.redis.posting import names_of
+
+        return names_of(self.rows, key, window_start, generation)
+
+    def step(self, key: RunKey, window_start: int, generation: int, name: str) -> Step | None:
+        from ranonce.stores.redis.posting import step_of, step_place
+
+        place = step_place(key, window_start, generation, name)
+        value = self._connection.ask(("HGET", self.keys("results", key.job), place))[0]
+        return None if value is None else step_of(key.job, place.encode("utf-8", "surrogatepass"), value)
+
+    def outbox(self) -> RedisOutbox:
+        from ranonce.stores.redis.outbox import RedisOutbox
+
+        return RedisOutbox(self)
+
     def upkeep(self) -> RedisUpkeep:
         if self._upkeep is None:
             from ranonce.stores.redis.upkeep import RedisUpkeep
@@ -169,16 +187,22 @@ class RedisStore(AskedStore):
         Returns the moment of the write (microseconds, by the server's clock) and the numbers of its events. Raises
         LostReply, NotThisLedger, StoreUnavailable, ConfigError.
         """
+        answer = self.tell(plan)
+        return None if answer is None else (int(answer[1]), answer[2])
+
+    def tell(self, plan: Plan) -> list[Any] | None:
+        """Write a plan in the same way, and return all that the script answers."""
         if not self._may_write:
             plan.unless_denied()
-        arguments = plan.arguments(self._identity.ledger)
-        answer = self.rows.checked(self._connection.tell_script(named("write"), plan.keys, *arguments))
+        with_messages = plan.messages is not None
+        arguments, told = plan.arguments(self._identity.ledger), named(WRITE_MESSAGES if with_messages else "write")
+        answer = self.rows.checked(self._connection.tell_script(told, plan.keys, *arguments))
         self._may_write = True
         if answer[0] == b"raced":
             return None
-        if len(answer[2]) != plan.events:
+        if len(answer[2]) != plan.events or len(answer) != 3 + with_messages:
             raise LostReply(f"the answer of {self._connection.shown} is not about what was asked.", "Try again later.")
-        return int(answer[1]), answer[2]
+        return answer
 
     def promise(self) -> list[tuple[str, str]]:
         """Return what this server promises, and where it does not: a level (ok, note, problem) and a sentence each."""

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeVar
 
-    from ranonce.lifecycle import Event, Gate, Lease, Retention, Run
+    from ranonce.lifecycle import Event, Gate, Lease, Retention, Run, Step
+    from ranonce.messages import Message
     from ranonce.stores.base import Intake, Place, Pruned, TakenIn
     from ranonce.stores.redis.store import RedisStore
 
@@ -34,6 +35,7 @@ class RedisUpkeep:
         self._store = store
         self._jobs: list[str] | None = None  # those of a view
         self._edition = ""
+        self._last: int | None = None  # the number of the last message that a view tells
         self._pass: Pass | None = None
 
     # --- prune ---
@@ -78,25 +80,37 @@ class RedisUpkeep:
         chapters = self._joined().join(events=True, output=output)
         return (event if output else event.replace(output=None) for chapter in chapters for event in chapter.events)
 
+    def all_messages(self) -> Iterator[Message]:
+        from ranonce.stores.redis.whole import all_messages
+
+        return all_messages(self._store, self._edition, self._last)
+
+    def all_steps(self) -> Iterator[Step]:
+        from ranonce.stores.redis.whole import all_steps
+
+        return all_steps(self._store, self._edition, self._named())
+
     @contextmanager
     def view(self) -> Iterator[None]:
-        edition, jobs = self._store.connection.ask(
-            ("HGET", self._store.keys("ledger"), "edition"), ("HKEYS", self._store.keys("jobs"))
+        (edition, last), jobs = self._store.connection.ask(
+            ("HMGET", self._store.keys("ledger"), "edition", "message_seq"), ("HKEYS", self._store.keys("jobs"))
         )
         self._edition, self._jobs = text_of(edition or b"0"), sorted(map(text_of, jobs))
+        self._last = number_of(last or b"0")
         try:
             yield
         finally:
-            self._edition, self._jobs, self._pass = "", None, None
+            self._edition, self._jobs, self._last, self._pass = "", None, None, None
+
+    def _named(self) -> list[str]:
+        """Return the jobs whose windows are gone through."""
+        return [job.name for job in self._store.jobs()] if self._jobs is None else self._jobs
 
     def _joined(self) -> Pass:
         """Return the pass that is about to begin: in a view, those who ask before it does go through it together."""
         if self._pass is not None and not self._pass.begun:
             return self._pass
-        jobs = self._jobs
-        if jobs is None:
-            jobs = [job.name for job in self._store.jobs()]
-        made = Pass(through(self._store.rows, jobs), self._edition)
+        made = Pass(through(self._store.rows, self._named()), self._edition)
         if self._jobs is not None:
             self._pass = made
         return made
