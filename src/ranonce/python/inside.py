@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from ranonce.ledger import OpenLedger
-    from ranonce.lifecycle import Claim, Event, Refusal
+    from ranonce.lifecycle import Claim, Decision, Event, Refusal
     from ranonce.python.verdict import Judged
     from ranonce.stores.base import Store
 
@@ -41,6 +41,7 @@ class Inside:
         self._connection: CallersConnection | None = connection
         self._events: tuple[Event, ...] = ()
         self._transaction: str | None = None  # which it was, once something is written
+        self._decision: Decision | None = None
 
     @property
     def wrote(self) -> bool:
@@ -63,9 +64,10 @@ class Inside:
             if outcome != verdict.outcome:
                 raise UsageError(f"{claim.key} is {outcome} in this transaction.", "Roll back to say otherwise.")
             return None
+        keys = [message.key for message in verdict.messages]
         for _ in range(TRIES):
             snap = store.read(claim.key, claim.window.start)
-            decision = lifecycle.finish(snap, claim, verdict)
+            decision = lifecycle.finish(snap, claim, verdict, store.outbox().known(keys) if keys else {})
             if decision.refusal is not None:
                 return decision.refusal
             if not decision.writes:  # an earlier transaction was committed, whose answer was lost
@@ -73,12 +75,21 @@ class Inside:
             written = store.commit(decision, claim.key, snap.version)
             if written is not None:
                 self._events, self._transaction = written, store.transaction_id
+                self._decision = decision
                 return None
         raise StoreUnavailable(f"{claim.key} changed while it was being finished.", "Roll back, and try again.")
 
     def committed(self, ledger: OpenLedger, claim: Claim) -> bool:
         """Say whether the ledger has it, as another connection sees it."""
         return self._is_seen_by(ledger.store, claim)
+
+    def stands(self, ledger: OpenLedger, claim: Claim) -> bool:
+        """Say whether it is part of the caller's transaction, and that is still open."""
+        inside = getattr(ledger.store, "inside", None)
+        try:
+            return inside is not None and self._is_seen_by(inside(self._connection), claim)
+        except UsageError:  # the transaction has ended: rolled back, or it would be committed
+            return False
 
     def settled(self, ledger: OpenLedger, claim: Claim) -> bool:
         """Say the same once it is certain: a COMMIT may be on its way that nobody waits for any more.
@@ -103,7 +114,10 @@ class Inside:
         )
 
     def witness(self, ledger: OpenLedger) -> None:
-        """Note in this host's journal what was seen committed."""
+        """Note what was seen committed in this host's journal, and for the receipt."""
+        if self._decision is not None:
+            ledger.sent = len(self._decision.messages)
+            ledger.warn_of_conflicts(self._decision)
         if ledger.journal is None:
             return
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from typing import TypeVar, overload
 
 from ranonce.errors import (
     EX_CHECK_FAILED,
@@ -25,8 +26,10 @@ from ranonce.errors import (
 from ranonce.lifecycle import DONE, FAILED, HELD, RUNNING, STOPPED, Verdict, renew
 from ranonce.python.answers import plain
 from ranonce.python.answers import said as words_of
+from ranonce.python.emitting import Emitter
 from ranonce.python.holder import Holder
 from ranonce.python.inside import Inside
+from ranonce.python.items import Items, step
 from ranonce.python.verdict import Judged, judge
 from ranonce.record import Record
 from ranonce.terms import Result
@@ -34,20 +37,24 @@ from ranonce.timefmt import shown, to_datetime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
     from datetime import datetime
     from types import TracebackType
-    from typing import Literal, NoReturn, Self
+    from typing import Any, Literal, NoReturn, Self
 
     from ranonce.heartbeat import Heartbeat
     from ranonce.ledger import OpenLedger
     from ranonce.python.calling import Plan
     from ranonce.python.connections import Connections
+    from ranonce.python.emitting import Payload, Piece
     from ranonce.python.holder import OnLost
     from ranonce.python.inside import CallersConnection
     from ranonce.receipts import Receipt
     from ranonce.terms import Order, Terms, Won
 
 
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 ROLLED_BACK = "the transaction it was finished in was rolled back"
 #: The outcomes that a job may give itself, and their exit statuses.
 OUTCOMES = {DONE: EX_DONE, FAILED: 1, STOPPED: EX_STOPPED}
@@ -94,6 +101,7 @@ class Run:
         self._inside: Inside | None = None
         self._tried: Inside | None = None  # with the connection that the job tried last, whatever became of it
         self._began = time.time()
+        self._emitter = Emitter(connections, claim, terms.destinations)
         self._holder = Holder(connections, claim, terms.spec.overlap, on_lost)
         self._heartbeat = won.heartbeat(self._holder.renew, self._holder.stop, grace=terms.spec.grace_kill)
         self._abandoned = weakref.finalize(self, _abandon, self._pid, self._heartbeat, won)
@@ -145,6 +153,78 @@ class Run:
         if refusal is not None:
             raise self._holder.lose(refusal.sentence)
 
+    # --- its messages, and the pieces of its work ---
+
+    def emit(
+        self,
+        destination: str,
+        payload: Payload,
+        *,
+        key: str | None = None,
+        scope: Literal["window", "job", "ledger"] = "window",
+        content_type: str | None = None,
+    ) -> None:
+        """Emit a message that goes out once, when the run is done; in an item or a step, when that is.
+
+        `payload` is bytes, text, or a dict or list, which becomes JSON. `key` says which message it is, in its `scope`:
+        the same key and payload again is there already, another payload is a conflict, which is recorded and not sent.
+        Without a key there is one message to a destination (in an item or a step: for that). Nothing is asked of the
+        ledger, but once in a rerun. Raises UsageError for what cannot be sent (None, nothing, NaN, a second payload
+        for a key of this piece of work), ConfigError for a destination that is not declared, and ClaimLost.
+        """
+        self._may_speak()
+        if self._inside is not None:
+            with self._connections.lend() as ledger:
+                if self._inside.stands(ledger, self._won.claim):
+                    raise UsageError(f"{self!r} is finished in a transaction.", "Emit before run.finish(…).")
+        self._emitter.emit(destination, payload, key, scope, content_type)
+
+    def items(
+        self, iterable: Iterable[Item] | AsyncIterable[Item], *, key: Callable[[Item], str | int] | None = None
+    ) -> Items[Item]:
+        """Loop over what is still to be done: `for item in run.items(…)`, or `async for`.
+
+        An item whose body came to its end is done, and its mark and messages are committed before the next one begins:
+        no later attempt works on it again (a rerun does). One that is left by an exception or `break` is not done, and
+        its messages are not sent. `key` says what an item is known by: text or a whole number, the item itself where
+        it is one of these. A key that was met before is passed over. The loop raises ClaimLost, and StoreUnavailable
+        where an item could not be recorded.
+        """
+        return Items(self, iterable, key)
+
+    @overload
+    def step(self, name: str, function: Callable[[], Coroutine[Any, Any, Value]]) -> Coroutine[Any, Any, Value]: ...
+    @overload
+    def step(self, name: str, function: Callable[[], Value]) -> Value: ...
+    def step(self, name: str, function: Callable[[], Any]) -> Any:
+        """Do a step once, and return what it returned: now, or in an earlier attempt of this generation.
+
+        The result is kept as JSON, no more than 256 KiB of it, and comes back as JSON has it (a tuple as a list). An
+        `async def` function is awaited: `await run.step(…)`. What the function emits is committed with the step. In an
+        item its name is one of that item. Raises UsageError for what is not JSON, ClaimLost, and StoreUnavailable
+        where it could not be recorded: then it is not done.
+        """
+        return step(self, name, function)
+
+    def _begin_piece(self, name: str, *, is_step: bool = False) -> Piece:
+        self._may_speak()
+        return self._emitter.begin(name, is_step=is_step)
+
+    def _mark(self, piece: Piece, result: bytes | None = None) -> None:
+        """Commit a piece of the work. Raises ClaimLost."""
+        self._may_speak()
+        refusal = self._emitter.mark(piece, self._now(), result)
+        if refusal is not None:
+            raise self._holder.lose(refusal.sentence)
+
+    def _with_messages(self, judged: Judged) -> Judged:
+        """Return the verdict with what waits for it. Where it is not done the messages are only counted."""
+        self._emitter.leave_all()
+        messages = self._emitter.messages(self._now())
+        if judged.verdict.outcome != DONE:
+            messages = tuple(message.replace(body=None) for message in messages)
+        return judged.replace(verdict=judged.verdict.replace(messages=messages))
+
     def finish(
         self,
         outcome: Literal["done", "failed", "stopped"] = "done",
@@ -175,7 +255,7 @@ class Run:
             if ended.error is not None:
                 raise ended.error
             return
-        inside = self._tried = Inside(judged, connection)
+        inside = self._tried = Inside(self._with_messages(judged), connection)
         with self._connections.lend() as ledger:
             refusal = inside.write(ledger, self._won.claim, self._inside)
         if refusal is not None:
@@ -258,9 +338,13 @@ class Run:
         self._holder.over = True
         with self._connections.lend() as ledger:
             if inside.settled(ledger, self._won.claim):
+                late = len(self._emitter) - len(inside.judged.verdict.messages)
+                if late:
+                    self._emitter.warnings.append(f"emitted after the run was finished, and not sent: {late}")
+                terms = self._terms_on(ledger)
                 inside.witness(ledger)
                 self._won.locks.give_back()
-                return self._over(self._terms_on(ledger), inside.judged, error=error)
+                return self._over(terms, inside.judged, error=error)
         if judged.verdict.outcome == DONE:
             verdict = judged.verdict.replace(outcome=FAILED, reason=ROLLED_BACK)
             judged = Judged(verdict.replace(data={}), 1)
@@ -268,7 +352,7 @@ class Run:
 
     def _settle(self, judged: Judged, error: BaseException | None = None) -> Ended:
         self._holder.over = True  # what the heartbeat is told from now on is about a run that has ended
-        claim = self._won.claim
+        judged, claim = self._with_messages(judged), self._won.claim
         try:
             with self._connections.lend() as ledger:
                 terms = self._terms_on(ledger)
@@ -285,6 +369,7 @@ class Run:
 
     def _unknown(self, judged: Judged, trouble: RanonceError, error: BaseException | None) -> Ended:
         """The ledger cannot be asked at all. An outcome that may be committed already is left to speak for itself."""
+        judged = self._with_messages(judged)
         kept = self._inside is None and self._won.keep(judged.verdict)
         step = "The outcome waits on this host; the next run here records it before anything else." if kept else ""
         sentence = f"{self._won.claim.key} ended ({judged.verdict.outcome}), and the ledger says: {trouble.sentence}"
@@ -292,12 +377,12 @@ class Run:
 
     def _unrecorded(self, judged: Judged, trouble: OutcomeNotRecorded, error: BaseException | None) -> Ended:
         receipt = self._terms.not_recorded(self._order, self._won.claim, judged.verdict, trouble)
-        receipt = receipt.replace(warnings=self._warnings or None)
+        receipt = receipt.replace(warnings=(*self._warnings, *self._emitter.warnings) or None)
         return self._over(self._terms, judged, Result(EX_NOT_RECORDED, None, receipt), error or trouble)
 
     def _terms_on(self, ledger: OpenLedger) -> Terms:
         """Return the terms over a ledger that is lent now, which then has the warnings of the claim, too."""
-        ledger.warnings[:0] = self._warnings
+        ledger.warnings[:0] = (*self._warnings, *self._emitter.warnings)
         return self._terms.replace(ledger=ledger)
 
     def _over(
