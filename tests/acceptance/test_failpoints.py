@@ -53,6 +53,8 @@ OF_A_MOVE = [
     "loss:moved-aside",
     "loss:in-place",
 ]
+#: The places of a step and its messages (test_step, test_items).
+OF_A_PIECE = ["commit:after-steps", "commit:after-messages", "mark:committed", "step:command-ended", "step:marked"]
 #: Those that every store passes, around what it writes.
 ON_EVERY_STORE = [
     "commit:before-writes",
@@ -79,7 +81,9 @@ def attempts_that_started(world):
 def test_every_failpoint_is_killed_at():
     source = Path(ranonce.__file__).parent
     named = {name for file in source.rglob("*.py") for name in re.findall(r'failpoint\("([^"]+)"\)', file.read_text())}
-    assert named == {re.sub(r":[0-9]+$", "", point) for point in (*OF_A_RUN, *SETTLING, *OF_UPKEEP, *OF_A_MOVE)}
+    assert named == {
+        re.sub(r":[0-9]+$", "", point) for point in (*OF_A_RUN, *SETTLING, *OF_UPKEEP, *OF_A_MOVE, *OF_A_PIECE)
+    }
 
 
 @pytest.mark.every_store(cases=len(ON_EVERY_STORE))

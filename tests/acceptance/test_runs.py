@@ -213,7 +213,8 @@ def test_a_command_learns_which_run_it_is(world):
     ran = world.run("--version", "v7", "--trigger", "api", sh='env | grep ^RANONCE_ | sort > "$PIDS/env"')
     told = dict(line.split("=", 1) for line in (world.pids / "env").read_text().splitlines())
     told.pop("RANONCE_TEST_WORLD")
-    assert len(told.pop("RANONCE_OWNER")) == 32
+    owner = told.pop("RANONCE_OWNER")
+    assert len(owner) == 32
     assert told == {
         "RANONCE_JOB": "job",
         "RANONCE_WINDOW": TODAY,
@@ -225,6 +226,8 @@ def test_a_command_learns_which_run_it_is(world):
         "RANONCE_VERSION": "v7",
         "RANONCE_LEDGER": world.ledger,
         "RANONCE_STORE": world.url,
+        "RANONCE_CONFIG": str(world.config),
+        "RANONCE_MESSAGES": f"{world.folder}/attempts/{owner}.messages",
     }
     assert ran.receipt["trigger"] == "api"
 
