@@ -52,7 +52,9 @@ def everything(ledger: OpenLedger) -> tuple[object, ...]:
     jobs = [job.replace(version=0) for job in store.jobs()]
     schedules = [store.schedules(job.name) for job in jobs]
     stones = [store.tombstones(job.name, -(1 << 60), 1 << 60) for job in jobs]
-    return (jobs, schedules, stones, store.gates(), list(upkeep.all_runs()), list(upkeep.all_events()))
+    messages = [message.replace(seq=None) for message in upkeep.all_messages()]  # each ledger counts its own
+    effects = (list(upkeep.all_steps()), messages)
+    return (jobs, schedules, stones, store.gates(), list(upkeep.all_runs()), list(upkeep.all_events()), *effects)
 
 
 def states(ledger: OpenLedger) -> dict[str, tuple[str, int]]:

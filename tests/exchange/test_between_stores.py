@@ -8,13 +8,16 @@ from importlib.util import find_spec
 
 import pytest
 
+from ranonce.emission import TEXT, digest_of
 from ranonce.exchange.exporting import Wanted, export
 from ranonce.ledger import OpenLedger
-from ranonce.lifecycle import Event, Gate, Retention, Run, RunKey
+from ranonce.lifecycle import Event, Gate, Retention, Run, RunKey, Step
 from ranonce.merging import folded, state_of
+from ranonce.messages import DEAD, DROPPED, PENDING, SENT, UNSURE
+from ranonce.stores.base import Intake
 from tests.contract import stores
 from tests.exchange.acting import BORN, brought, everything
-from tests.planted import Planted
+from tests.planted import Planted, message_of
 from tests.servers import OtherServer, Server
 
 DAY = 86400
@@ -47,6 +50,24 @@ def planted_on(store, *, windows: int) -> None:
         gate = Gate(f"gate-{number}", BORN + 0.125, text or "", "j", float(BORN - number))
         planted.commit(RunKey("j", "gate"), gates=(gate,))
     store.upkeep().prune("j", Retention(float(BORN - windows * 1800), float(BORN - windows * 2400)))
+    left_behind(planted, schedule.window_at(BORN - DAY), chance)
+
+
+def left_behind(planted, window, chance) -> None:
+    """Plant messages in every state that stays what it is, and steps of several generations."""
+    messages, steps = [], []
+    for number, text in enumerate(TEXTS):
+        instants = dict.fromkeys(("taken_at", "doubt_since", "settled_at"), window.start + 0.125 * number)
+        body = bytes(chance.randrange(256) for _ in range(1 + 40 * number))
+        message = message_of(window, f"own key {number} é/%").replace(
+            body=body, digest=digest_of(TEXT, body), item=text or "", error=text, receipt=text, resolution=text
+        )
+        state = (PENDING, UNSURE, DEAD, SENT, DROPPED)[number % 5]
+        messages.append(message.replace(state=state, tries=number, failures=number // 2, **instants))
+        steps.append(Step(message.run, window.start, 1 + number % 2, text or "-", 3, window.start + 0.5, body))
+    messages.append(message_of(window, "pruned").replace(state=SENT, body=None))
+    steps.append(Step(message.run, window.start, 1, "without a result", 3, window.start + 0.5))
+    planted.store.upkeep().take_in(Intake(messages=messages, steps=steps), lambda run, lease: False)
 
 
 def lived(planted, key, window, chance) -> None:
@@ -73,7 +94,7 @@ def moved(source, kind, tmp_path, name: str):
     with path.open("w") as file:
         export(source, Wanted(), file.write, now=float(BORN))
     ledger = OpenLedger(kind.open(), folder=None)
-    report = brought(ledger, path)
+    report = brought(ledger, path, delivers_here=True)
     assert (report.bad, report.left) == (0, ()), report.first_bad
     return ledger.store, path
 

@@ -35,8 +35,9 @@ COMMAND = Command(
         *LEDGER_OPTIONS,
     ),
     description="""Jobs with their schedules, gates, what was pruned, every run and every event with the output that was
-    kept, as they are at one moment, while jobs go on. The last line counts the others, so that an export that was cut
-    off is noticed. It holds no credentials; what commands printed may. `ranonce import` reads it.""",
+    kept, the steps that are done and the messages with their bodies, as they are at one moment, while jobs go on. The
+    last line counts the others, so that an export that was cut off is noticed. It holds no credentials; what commands
+    printed or emitted may. `ranonce import` reads it.""",
 )
 
 

@@ -11,6 +11,7 @@ from ranonce.exchange.importing import Import, Report, rehearse
 from ranonce.exchange.reading import Source
 from ranonce.exchange.recognise import FORMATS
 from ranonce.merging import ADDED, ADVANCED, BUSY, KEPT, PRUNED, SAME
+from ranonce.messages import UNSURE
 from ranonce.names import check_job_name, plain
 from ranonce.receipts import say
 
@@ -39,6 +40,10 @@ COMMAND = Command(
             ("held", "failed"),
             default="held",
         ),
+        Option(
+            "deliver-here",
+            "The ledger that it is an export of delivers no more: its messages that wait go out from here.",
+        ),
         Option("now", "Nothing can have happened after this instant.", "INSTANT", "instant", default="the clock"),
         Option("dry-run", "Write nothing; say what it tells."),
         JSON,
@@ -50,7 +55,11 @@ COMMAND = Command(
 
     A window that is done here stays done, whatever the file says. One that is done in the file is done here. What
     somebody works on is left alone. The same file twice changes nothing, so that an import that was ended in the middle
-    is simply done again. Exits 1 where something could not be read, 75 where a run was left alone because it runs.""",
+    is simply done again.
+
+    Messages come along. What was sent, given up or dropped stays so. What waits is unsure here, since the other ledger
+    may go on sending it; with --deliver-here it goes out from here, but for what was being sent at that moment. Exits 1
+    where something could not be read, 75 where a run was left alone because it runs.""",
 )
 #: What became of runs, for people.
 OUTCOMES = {
@@ -85,6 +94,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         parsed.get("tz", "UTC"),
         parsed.get("as"),
         parsed.get("unfinished", "held"),
+        parsed.flag("deliver-here"),
     )
     report = rehearse(ledger, source) if dry else Import(ledger, source).carry_out()
     for warning in ledger.warnings:
@@ -112,6 +122,7 @@ def _told(report: Report, dry: bool) -> Iterator[str]:
             f"Held, since nothing tells how they ended: {report.held:,}. ranonce probe names them;"
             " ranonce release JOB WINDOW --as done|not-done --reason TEXT settles each."
         )
+    yield from _messages(report)
     for key, why in report.left:
         yield f"  {key}: {LEFT.get(why, why)}"
     if report.unsent:
@@ -121,6 +132,20 @@ def _told(report: Report, dry: bool) -> Iterator[str]:
         yield from (f"  {bad}" for bad in report.first_bad)
         if report.bad > len(report.first_bad):
             yield f"  and {report.bad - len(report.first_bad):,} more"
+
+
+def _messages(report: Report) -> Iterator[str]:
+    """Say what came along besides the windows."""
+    if report.messages:
+        told = ", ".join(f"{count:,} {state}" for state, count in sorted(report.messages.items()))
+        yield f"Messages: {told}."
+    if report.messages.get(UNSURE):
+        yield (
+            "Nobody here can know whether the unsure ones were sent: ranonce outbox list --state unsure names them;"
+            " ranonce outbox resolve settles them."
+        )
+    if report.steps:
+        yield f"Steps that are done: {report.steps:,}."
 
 
 def _json(report: Report, dry: bool) -> dict[str, object]:

@@ -11,7 +11,7 @@ from collections import Counter
 
 from ranonce import jsontext as json
 from ranonce.errors import StoreUnavailable
-from ranonce.exchange import form
+from ranonce.exchange import effects, form
 from ranonce.record import Record
 from ranonce.stores.base import FIRST
 from ranonce.timefmt import format_instant
@@ -86,6 +86,12 @@ def _records(store: Store, wanted: Wanted) -> Iterator[dict[str, Any]]:
         yield from (form.tombstone_form(stone) for stone in stones)
     upkeep = store.upkeep()
     yield from _stories(upkeep.all_runs(), upkeep.events_by_window(output=True), wanted)
+    for step in upkeep.all_steps():
+        if wanted.window(step.run.job, step.window_start):
+            yield effects.step_form(step)
+    for message in upkeep.all_messages():
+        if wanted.window(message.run.job, message.window_start):
+            yield effects.message_form(message)
 
 
 def _stories(runs: Iterator[Run], events: Iterator[Event], wanted: Wanted) -> Iterator[dict[str, Any]]:

@@ -33,7 +33,7 @@ def job_form(job: Job) -> dict[str, Any]:
     return {
         "kind": "job",
         "job": job.name,
-        "declared_at": _text(job.declared_at),
+        "declared_at": instant_text(job.declared_at),
         "late_after": job.late_after,
         "max_attempts": job.max_attempts,
     }
@@ -41,8 +41,8 @@ def job_form(job: Job) -> dict[str, Any]:
 
 def schedule_form(job: str, version: ScheduleVersion) -> dict[str, Any]:
     """Return a version of a schedule as it stands in an export."""
-    told = {**version.as_dict(), "recorded_at": _text(version.recorded_at)}
-    return {"kind": "schedule", "job": job, **told, "valid_from": _text(version.valid_from)}
+    told = {**version.as_dict(), "recorded_at": instant_text(version.recorded_at)}
+    return {"kind": "schedule", "job": job, **told, "valid_from": instant_text(version.valid_from)}
 
 
 def run_form(run: Run) -> dict[str, Any]:
@@ -50,43 +50,51 @@ def run_form(run: Run) -> dict[str, Any]:
     told = run.as_dict()
     del told["key"]
     for name in ("window_start", "window_end", "started_at", "finished_at", "resume_at"):
-        told[name] = _text(told[name])
-    return {"kind": "run", **_key_form(run.key), **_set(told)}
+        told[name] = instant_text(told[name])
+    return {"kind": "run", **key_form(run.key), **what_is_set(told)}
 
 
 def event_form(event: Event) -> dict[str, Any]:
     """Return an event as it stands in an export."""
     told = event.as_dict()
     del told["key"]
-    told["at"], told["window_start"] = _text(event.at), _text(event.window_start)
+    told["at"], told["window_start"] = instant_text(event.at), instant_text(event.window_start)
     told["data"] = dict(event.data) or None
     told["output"] = b64encode(event.output).decode() if event.output is not None else None
-    return {"kind": "event", **_key_form(event.key), **_set(told)}
+    return {"kind": "event", **key_form(event.key), **what_is_set(told)}
 
 
 def tombstone_form(stone: Tombstone) -> dict[str, Any]:
     """Return a span of pruned windows as it stands in an export."""
     told = stone.as_dict()
     for name in ("since", "until", "pruned_at"):
-        told[name] = _text(told[name])
+        told[name] = instant_text(told[name])
     return {"kind": "tombstone", **told}
 
 
 def gate_form(gate: Gate) -> dict[str, Any]:
     """Return a gate as it stands in an export."""
-    return {"kind": "gate", **gate.as_dict(), "until": _text(gate.until), "closed_at": _text(gate.closed_at)}
+    return {
+        "kind": "gate",
+        **gate.as_dict(),
+        "until": instant_text(gate.until),
+        "closed_at": instant_text(gate.closed_at),
+    }
 
 
-def _key_form(key: RunKey) -> dict[str, Any]:
+def key_form(key: RunKey) -> dict[str, Any]:
+    """Return which run something is about."""
     told = {"job": key.job, "window": key.window}
     return {**told, "input": key.input} if key.input else told
 
 
-def _set(told: dict[str, Any]) -> dict[str, Any]:
+def what_is_set(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what an object tells; what is not set is left away."""
     return {name: value for name, value in told.items() if value is not None and value is not False}
 
 
-def _text(instant: float | None) -> str | None:
+def instant_text(instant: float | None) -> str | None:
+    """Return an instant as it stands in an export."""
     return None if instant is None else format_instant(instant, precision="ms")
 
 
@@ -240,7 +248,7 @@ def event_of(fields: Fields) -> Event:
         fields.text_or_none("version"),
         fields.text("host"),
         data,
-        _output(fields),
+        bytes_of(fields, "output"),
         fields.whole("seq", 1) if "seq" in fields.told else None,
     )
 
@@ -255,14 +263,15 @@ def _check_state(event: str, data: Fields) -> None:
         raise UsageError(f"as is {shown(data.told.get('as'))}.")
 
 
-def _output(fields: Fields) -> bytes | None:
-    text = fields.text_or_none("output")
+def bytes_of(fields: Fields, name: str) -> bytes | None:
+    """Return bytes that stand in base64, or None where they are absent."""
+    text = fields.text_or_none(name)
     if text is None:
         return None
     try:
         return b64decode(text, validate=True)
     except ValueError:
-        raise UsageError("output is no base64.") from None
+        raise UsageError(f"{name} is no base64.") from None
 
 
 def tombstone_of(fields: Fields) -> Tombstone:

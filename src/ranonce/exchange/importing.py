@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ranonce.exchange.effects import arrived
 from ranonce.exchange.handmade import Tally
 from ranonce.exchange.lines import Bad
 from ranonce.exchange.native import Declared, Head
 from ranonce.exchange.reading import LATE_AFTER, MAX_ATTEMPTS, Reading
-from ranonce.lifecycle import DONE, FAILED, HELD, Gate, lease_ends
+from ranonce.lifecycle import DONE, FAILED, HELD, Gate, Step, lease_ends
 from ranonce.merging import BUSY, KEPT, PRUNED, Told
+from ranonce.messages import Message
 from ranonce.record import Record
 from ranonce.stores.base import Intake, Job, Tombstone
 
@@ -21,7 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ranonce.exchange.reading import Item, Source
+    from ranonce.exchange.native import Item
+    from ranonce.exchange.reading import Source
     from ranonce.ledger import OpenLedger
     from ranonce.lifecycle import Event, Lease, Run, RunKey
     from ranonce.stores.base import Store
@@ -36,7 +39,8 @@ NAMED = 10
 class Report(Record):
     """What an import came to. `runs` counts by outcome, `left` names windows that were not taken, and why.
 
-    `windows` counts what a rehearsal found, `held` the windows whose end the file does not tell.
+    `windows` counts what a rehearsal found, `held` the windows whose end the file does not tell. `messages` counts
+    those that are new here by the states they have now, `steps` all that were told of.
     """
 
     format: str
@@ -48,6 +52,8 @@ class Report(Record):
     unsent: int = 0
     windows: Mapping[str, int] = {}
     held: int = 0
+    messages: Mapping[str, int] = {}
+    steps: int = 0
 
 
 class Import:
@@ -62,8 +68,12 @@ class Import:
         self.held = 0
         self.bad = _BadOnes()
         self.left: list[tuple[RunKey, str]] = []
+        self.messages: Counter[str] = Counter()
+        self.steps = 0
         self._batch: list[Told] = []
-        self._bytes = 0  # of output in it
+        self._messages: list[Message] = []
+        self._steps: list[Step] = []
+        self._bytes = 0  # of output, bodies and results in it
         self._others: list[Tombstone | Gate] = []
         self._head: Head | None = None
         self._keep_numbers = False
@@ -90,6 +100,8 @@ class Import:
             tuple(self.left),
             self.reading.unsent,
             held=self.held,
+            messages=dict(self.messages),
+            steps=self.steps,
         )
 
     # --- what comes ---
@@ -109,6 +121,8 @@ class Import:
                 self._commit()
         elif isinstance(item, Bad):
             self.bad.add(item)
+        elif isinstance(item, (Message, Step)):
+            self._take_effect(item)
         elif isinstance(item, Declared):
             self._declare(item)
         elif isinstance(item, Head):
@@ -116,6 +130,23 @@ class Import:
             self._keep_numbers = item.whole and self.source.job is None and untouched(self.ledger.store)
         else:
             self._others.append(item)
+
+    def _take_effect(self, item: Message | Step) -> None:
+        """Take what a run left: a message, as far as it may go on here, or a step that is done."""
+        job = item.run.job
+        if job in self._left_out:
+            self._note_left(item.run, self._left_out[job])
+            return
+        self._place(job)
+        if isinstance(item, Step):
+            self._steps.append(item)
+            self._bytes += len(item.result or b"")
+        else:
+            at = self._head.exported_at if self._head else self.source.now
+            self._messages.append(arrived(item, at, delivers_here=self.source.delivers_here))
+            self._bytes += len(item.body or b"")
+        if len(self._messages) + len(self._steps) >= BATCH or self._bytes >= BATCH_BYTES:
+            self._commit()
 
     def _place(self, job: str) -> None:
         """Make sure that the ledger has heard of a job, if only its name."""
@@ -155,7 +186,7 @@ class Import:
         whole = last and self._keep_numbers and not self.bad.count
         # An export that claims more were pruned than there are would blind whoever looks for lost ones.
         pruned_seq = min(self._head.pruned_seq, self._highest) if self._head and whole else 0
-        if not self._batch and not self._others and not pruned_seq:
+        if not (self._batch or self._others or self._messages or self._steps or pruned_seq):
             return
         stones = [one for one in self._others if isinstance(one, Tombstone) and one.job not in self._left_out]
         for stone in stones:
@@ -166,14 +197,20 @@ class Import:
             [one for one in self._others if isinstance(one, Gate)],
             keep_numbers=self._keep_numbers,
             pruned_seq=pruned_seq,
+            messages=self._messages,
+            steps=self._steps,
         )
+        known = self.ledger.store.outbox().known([each.key for each in self._messages]) if self._messages else {}
         taken = self.ledger.store.upkeep().take_in(intake, lambda run, lease: works(self.ledger, run, lease))
         note_last(self.ledger, taken.last)
         self.counts.update(taken.counts)
         self.events += taken.events
         told = [(key, why) for key, why in taken.left if why in (KEPT, BUSY, PRUNED)]
         self.left += told[: max(0, NAMED - len(self.left))]
+        self.messages.update(message.state for message in self._messages if message.key not in known)
+        self.steps += len(self._steps)
         self._batch, self._others, self._bytes = [], [], 0
+        self._messages, self._steps = [], []
 
 
 def rehearse(ledger: OpenLedger, source: Source) -> Report:
@@ -181,6 +218,8 @@ def rehearse(ledger: OpenLedger, source: Source) -> Report:
     reading = Reading(ledger, source, declare=False)
     bad = _BadOnes()
     windows: Counter[str] = Counter()
+    messages: Counter[str] = Counter()
+    steps = 0
     if reading.format == "lines":
         tally = Tally(reading.find(), source.now)
         for block in reading.blocks():
@@ -193,7 +232,11 @@ def rehearse(ledger: OpenLedger, source: Source) -> Report:
                 bad.add(item)
             elif isinstance(item, Told):
                 windows.update(_kinds(item))
-    return Report(reading.format, {}, 0, bad.count, tuple(bad.first), unsent=reading.unsent, windows=dict(windows))
+            elif isinstance(item, Message):
+                messages[arrived(item, source.now, delivers_here=source.delivers_here).state] += 1
+            steps += isinstance(item, Step)
+    found = Report(reading.format, {}, 0, bad.count, tuple(bad.first), unsent=reading.unsent)
+    return found.replace(windows=dict(windows), messages=dict(messages), steps=steps)
 
 
 class _BadOnes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ranonce.errors import UsageError
-from ranonce.exchange import form
+from ranonce.exchange import effects, form
 from ranonce.exchange.facts import placed
 from ranonce.exchange.lines import Bad, Block
 from ranonce.exchange.lookup import Lookup, Place
@@ -19,9 +19,14 @@ from ranonce.timefmt import shown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from ranonce.exchange.lines import Line
+    from ranonce.lifecycle import Step
+    from ranonce.messages import Message
+
+    #: What a file tells, piece by piece.
+    Item: TypeAlias = "Told | Bad | Tombstone | Gate | Declared | Head | Message | Step"
 
 
 class Head(Record):
@@ -54,7 +59,7 @@ class Export:
         self._at: tuple[str, int] | None = None  # job and window that are being told of
         self._ended = False
 
-    def take(self, block: Block) -> Iterator[Told | Bad | Tombstone | Gate | Declared | Head]:
+    def take(self, block: Block) -> Iterator[Item]:
         """Read a block."""
         for line in block.lines():
             if isinstance(line, Bad):
@@ -65,7 +70,7 @@ class Export:
             except UsageError as error:
                 yield line.bad(error.sentence.rstrip("."))
 
-    def _line(self, line: Line) -> Iterator[Told | Tombstone | Gate | Declared | Head | Bad]:
+    def _line(self, line: Line) -> Iterator[Item]:
         told, fields = line.told, form.Fields(line.told)
         kind = told.get("kind")
         if told.get("ranonce") == "export" and self._head is None:
@@ -91,7 +96,7 @@ class Export:
         else:
             self._events.append(one)
 
-    def _apart(self, kind: object, line: Line, fields: form.Fields) -> Iterator[Tombstone | Gate | Declared | Bad]:
+    def _apart(self, kind: object, line: Line, fields: form.Fields) -> Iterator[Item]:
         if kind == "job":
             yield from self._declared()
             self._job = Declared(form.job_of(fields), ())
@@ -108,6 +113,11 @@ class Export:
         elif kind == "gate":
             yield from self._declared()
             yield form.gate_of(fields)
+        elif kind in ("message", "step"):
+            yield from self._declared()
+            one = effects.message_of(fields) if kind == "message" else effects.step_of(fields)
+            if self._wanted(one.run.job):
+                yield one
         elif kind == "end":
             yield from self._declared()
             yield from self._end(line)

@@ -26,13 +26,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from ranonce.exchange.lines import Block
-    from ranonce.exchange.native import Declared, Head
+    from ranonce.exchange.native import Item
     from ranonce.ledger import OpenLedger
-    from ranonce.lifecycle import Gate
-    from ranonce.merging import Told
-    from ranonce.stores.base import Tombstone
-
-    Item = Told | Bad | Tombstone | Gate | Declared | Head
 
     class Reader(Protocol):
         """Reads a file block by block."""
@@ -51,6 +46,7 @@ class Source(Record):
     """What is imported. `every` and `tz` are the schedule of its jobs, where the ledger does not know them.
 
     `format` None: it is recognised by its content. `now` is the instant after which nothing can have happened.
+    `delivers_here`: the ledger that it is an export of delivers no more, and what waited there goes out from here.
     """
 
     path: str
@@ -60,6 +56,7 @@ class Source(Record):
     tz: str = "UTC"
     format: str | None = None
     unfinished: str = HELD
+    delivers_here: bool = False
 
 
 class Jobs:
