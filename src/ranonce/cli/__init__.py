@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "release": "Say what became of a run that cannot say so itself.",
     "note": "Note something worth knowing about a window.",
     "gate": "Show the gates, open one before its time, or close one.",
+    "deliver": "Send what waits in the outbox.",
     "outbox": "Show the messages of jobs, and say what becomes of those that are not delivered.",
     "remove": "Say that a job is not to run any more.",
     "prune": "Forget what was over long ago; the windows stay done.",

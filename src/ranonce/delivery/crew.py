@@ -1,0 +1,170 @@
+"""The workers of one deliverer: one for each destination at which something is due, each in a thread of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Thread
+
+from ranonce.delivery.orders import spread
+from ranonce.delivery.worker import FIRST_PAUSE_SECONDS, Worker
+from ranonce.errors import ConfigError, RanonceError, StoreUnavailable
+from ranonce.messages import lease_over, take
+from ranonce.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ranonce.delivery.base import Sender, Spec
+    from ranonce.delivery.orders import Orders
+    from ranonce.messages import Answer, Message
+    from ranonce.stores.base import Store
+
+#: Pauses of one that watches, while the store is away: they grow, and are spread so that many do not come back at once.
+LONGEST_PAUSE_SECONDS = 60.0
+
+
+class Settled(Record):
+    """A message has come to another state, and by which answer; None where somebody else had given it up."""
+
+    message: Message
+    answer: Answer | None
+
+
+class Trouble(Record):
+    """Something about a destination that a person should know."""
+
+    destination: str
+    sentence: str
+    next_step: str
+
+
+class _News:
+    """What the workers tell, in order, for the thread that speaks."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.told: deque[Settled | Trouble] = deque()
+        self._wake = wake
+
+    def settled(self, message: Message, answer: Answer | None) -> None:
+        self.told.append(Settled(message, answer))
+        self._wake()
+
+    def trouble(self, destination: str, sentence: str, next_step: str) -> None:
+        self.told.append(Trouble(destination, sentence, next_step))
+        self._wake()
+
+
+class Crew:
+    """Starts workers and sees how they end. Used from one thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        specs: Mapping[str, Spec],
+        open_sender: Callable[[Spec], Sender],
+        orders: Orders,
+        *,
+        name: str,
+        wait_seconds: float,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._specs = dict(specs)
+        self._open_sender = open_sender
+        self._orders = orders
+        self._name = name
+        self._wait_seconds = wait_seconds
+        self._news = _News(wake)
+        self._wake = wake
+        self._threads: dict[str, Thread] = {}
+        self._ends: deque[tuple[str, Exception | None]] = deque()
+        self._pause = FIRST_PAUSE_SECONDS
+        self.unavailable: StoreUnavailable | None = None
+        self.unusable: set[str] = set()
+
+    def news(self) -> list[Settled | Trouble]:
+        """Return what was told since the last call. Raises what ended a worker, if it ends all."""
+        self._collect()
+        told = []
+        while self._news.told:
+            told.append(self._news.told.popleft())
+        return told
+
+    @property
+    def working(self) -> bool:
+        """Whether a worker is at work."""
+        return any(thread.is_alive() for thread in self._threads.values())
+
+    def start_all(self) -> None:
+        """Start a worker for each destination that has messages. Raises StoreUnavailable."""
+        for name in self._store.outbox().destinations():
+            if name in self._specs:
+                self._start(name)
+
+    def look(self) -> float:
+        """Start a worker wherever one has something to do; return in how many seconds to look again."""
+        self._collect()
+        try:
+            waiting = set(self._store.outbox().destinations())
+            for name in self._specs:
+                thread = self._threads.get(name)
+                if name in waiting and not (thread and thread.is_alive()) and self._has_something_to_do(name):
+                    self._start(name)
+        except StoreUnavailable as error:
+            if self.unavailable is None:
+                self._news.trouble("", error.sentence, "It is asked again.")
+            self.unavailable = error
+            self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+            return spread(max(self._pause, self._orders.poll))
+        if self.unavailable is not None:
+            self._news.trouble("", "The store is back.", "")
+        self.unavailable, self._pause = None, FIRST_PAUSE_SECONDS
+        return spread(self._orders.poll)
+
+    def _has_something_to_do(self, name: str) -> bool:
+        queue = self._store.outbox().queue(name, 1)
+        return take(queue, self._specs[name].route, "", 1) is not None or any(
+            lease_over(message, queue.domain, queue.now, queue.wall) for message in queue.sending
+        )
+
+    def _start(self, name: str) -> None:
+        thread = Thread(target=self._work, args=(self._specs[name],), name=f"ranonce deliver {name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise StoreUnavailable(f"no thread could be started: {error}.", "Let it have more processes.") from None
+        self._threads[name] = thread
+
+    def _work(self, spec: Spec) -> None:
+        problem: Exception | None = None
+        try:
+            store = self._store.reopen(self._wait_seconds)
+            try:
+                Worker(
+                    spec.route, store, lambda: self._open_sender(spec), self._orders, self._news, name=self._name
+                ).run()
+            finally:
+                if store is not self._store:
+                    store.close()
+        except Exception as error:  # noqa: BLE001 - it is raised again where somebody hears it
+            problem = error
+        self._ends.append((spec.name, problem))
+        self._wake()
+
+    def _collect(self) -> None:
+        """See how workers have ended. Raises what is nobody's fault but ours, and what concerns every destination."""
+        while self._ends:
+            name, problem = self._ends.popleft()
+            if isinstance(problem, ConfigError):
+                self.unusable.add(name)
+                self._specs.pop(name, None)
+                self._news.trouble(name, problem.sentence, problem.next_step)
+            elif isinstance(problem, StoreUnavailable):
+                if not self._orders.watch:
+                    self.unavailable = problem
+            elif problem is not None:
+                self._orders.stop()
+                if isinstance(problem, RanonceError):
+                    raise problem
+                raise RuntimeError(f"the worker of {name} broke") from problem
