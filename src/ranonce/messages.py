@@ -218,9 +218,9 @@ def message_key(scope: str, run: RunKey, destination: str, own: str, *, generati
     `generation` is added by a rerun that is to send again. The input's digest is no part of it: other input for the
     same window is the same effect.
     """
-    of = {WINDOW: f"{run.job}:{run.window}", JOB: run.job, LEDGER: _WHOLE_LEDGER}[scope]
+    of = _WHOLE_LEDGER if scope == LEDGER else _encoded({WINDOW: f"{run.job}:{run.window}", JOB: run.job}[scope])
     again = f"#{generation}" if generation else ""
-    return f"{_encoded(of)}/{destination}/{_encoded(own) or _NO_KEY}{again}"
+    return f"{of}/{destination}/{_encoded(own) or _NO_KEY}{again}"
 
 
 def _encoded(text: str) -> str:
