@@ -1,6 +1,7 @@
 """Messages and steps of a SQLite ledger: their rows, and what a commit, an import and a pruning make of them.
 
-Apart from the store, since a run without them needs none of it. Instants are text to the millisecond, as in the other tables; a lease's end is a number on the boot clock.
+Apart from the store, since a run without them needs none of it. Instants are text to the millisecond, as in the
+other tables; a lease's end is a number on the boot clock.
 """
 
 from __future__ import annotations
