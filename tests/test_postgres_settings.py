@@ -169,7 +169,7 @@ GRAMMAR = {
 }
 CALL = re.compile(r"""(?<![\w."}$])([a-z_]\w*) ?\(""", re.IGNORECASE)
 #: So small that they become part of the statement that calls them.
-INLINED = {"seconds", "instant", "run_values", "schedule_values", "gate_values", "event_values", "claims_of"}
+INLINED = {"seconds", "instant", "run_values", "schedule_values", "gate_values", "event_values", "claims_of", "step_values"}
 
 
 def calls(text: str) -> set[str]:
@@ -177,13 +177,13 @@ def calls(text: str) -> set[str]:
     return {name.lower() for name in CALL.findall(re.sub(r"--.*|'[^']*'", "", text))} - GRAMMAR
 
 
-@pytest.mark.parametrize("name", ["store.sql", "promise.sql"])
+@pytest.mark.parametrize("name", ["store.sql", "outbox.sql", "promise.sql"])
 def test_what_is_asked_by_itself_names_the_schema_of_each_function(name):
     assert calls((STORES / name).read_text()) == set()
 
 
 def test_a_function_has_its_own_search_path_unless_only_such_call_it_or_it_names_every_schema():
-    named = "".join((STORES / f"{each}.sql").read_text() for each in ("store", "upkeep", "intake", "promise"))
+    named = "".join((STORES / f"{each}.sql").read_text() for each in ("store", "outbox", "upkeep", "intake", "promise"))
     apart = {}
     for file in site.FUNCTIONS:
         for name, path, body in site.functions(file, "x"):

@@ -22,7 +22,8 @@ SQL = load("postgres/check.sql")
 PROBLEMS_SHOWN = 20
 #: To read all of a large table, and to compare it with its indexes, may take this long.
 CHECK_SECONDS = 3600.0
-INDEX = re.compile(r"^CREATE INDEX (\w+)", re.MULTILINE)
+INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
+TRIGGER = re.compile(r"^CREATE OR REPLACE TRIGGER (\w+)[^;]*?\sON \{schema\}\.(\w+)", re.MULTILINE)
 
 
 def problems(store: PostgresStore, *, deep: bool) -> list[str]:
@@ -54,8 +55,13 @@ class _Check:
 
     def made_otherwise(self) -> Iterator[str]:
         """Say what of the tables, triggers, indexes and functions is not as it was made."""
-        wanted = ", ".join(f"('{name}')" for name in INDEX.findall(text(TABLES)))
-        for rows in (self._ask("triggers"), self._ask("tables"), self._ask("indexes", indexes=wanted)):
+        indexes = ", ".join(f"('{name}')" for file in TABLES for name in INDEX.findall(text(file)))
+        triggers = ", ".join(f"('{name}', '{table}')" for name, table in TRIGGER.findall(text(FUNCTIONS[-1])))
+        for rows in (
+            self._ask("triggers", triggers=triggers),
+            self._ask("tables"),
+            self._ask("indexes", indexes=indexes),
+        ):
             yield from (str(row[0]) for row in rows)
         standing = set(self._connection.ask_apart(STANDING, self._store.schema))
         names = {function[0] for function in standing}
@@ -79,6 +85,7 @@ class _Check:
                 yield from self._table(str(oid), str(table), str(amcheck[0][0]) if amcheck else None)
             for oid, index in indexes if amcheck else ():
                 yield from self._index(str(oid), str(index), str(amcheck[0][0]))
+            yield from (str(row[0]) for row in self._ask("bodies"))
         finally:
             self._connection.close()
             self._connection = self._store.connection

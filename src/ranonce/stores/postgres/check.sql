@@ -2,18 +2,20 @@
 -- `{schema}` stands for the ledger's schema, `{name}` for its name as text.
 
 -- name: triggers
--- The triggers that keep events from being changed must be there, and on; and no others, nor rules or hidden rows.
-SELECT 'the trigger ' || wanted.name || ', which keeps events from being changed, is '
-    || CASE WHEN t.tgname IS NULL THEN 'missing' ELSE 'switched off' END
-FROM (VALUES ('events_are_not_changed'), ('events_are_not_emptied')) AS wanted (name)
-LEFT JOIN pg_catalog.pg_trigger AS t ON t.tgname = wanted.name AND t.tgrelid = '{schema}.events'::regclass
+-- The triggers that keep events and messages from being changed must be there, and on; no others, nor rules or hidden
+-- rows.
+SELECT 'the trigger ' || wanted.name || ', which keeps ' || replace(wanted.of, 'outbox', 'messages')
+    || ' from being changed, is ' || CASE WHEN t.tgname IS NULL THEN 'missing' ELSE 'switched off' END
+FROM (VALUES {triggers}) AS wanted (name, of)
+LEFT JOIN pg_catalog.pg_trigger AS t ON t.tgname = wanted.name
+    AND t.tgrelid = to_regclass(format('%I.%I', '{name}', wanted.of))
 WHERE t.tgname IS NULL OR t.tgenabled NOT IN ('O', 'A')
 UNION ALL
 SELECT 'there is a trigger ' || t.tgname || ' on the table ' || c.relname || ' that is not ours'
 FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = '{name}' AND NOT t.tgisinternal
-  AND t.tgname NOT IN ('events_are_not_changed', 'events_are_not_emptied')
+  AND (t.tgname, c.relname) NOT IN (VALUES {triggers})
 UNION ALL
 SELECT 'there is a rule ' || r.rulename || ' on the table ' || c.relname || ' that is not ours'
 FROM pg_catalog.pg_rewrite AS r JOIN pg_catalog.pg_class AS c ON c.oid = r.ev_class
@@ -63,11 +65,27 @@ UNION ALL
 SELECT 'the job ' || job || ' has a schedule, and is none of the jobs'
 FROM {schema}.schedules WHERE job NOT IN (SELECT job FROM {schema}.jobs)
 UNION ALL
-SELECT 'the next events would get numbers that are taken, from ' || given || ' on'
-FROM (SELECT pg_get_serial_sequence('{schema}.events', 'seq')::regclass) AS numbers (of),
+SELECT 'the message ' || seq || ' waits, and has lost its body: it cannot be sent'
+FROM {schema}.outbox WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND body IS NULL
+UNION ALL
+SELECT 'the message ' || seq || ' is ' || state || ', and ' || CASE sender WHEN '' THEN 'no deliverer' ELSE sender END
+    || ' has it'
+FROM {schema}.outbox WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND (state = 'sending') = (sender = '')
+UNION ALL
+SELECT 'the next ' || what || ' would get numbers that are taken, from ' || given || ' on'
+FROM (VALUES ('events', pg_get_serial_sequence('{schema}.events', 'seq')::regclass,
+              (SELECT max(seq) FROM {schema}.events)),
+             ('messages', pg_get_serial_sequence('{schema}.outbox', 'seq')::regclass,
+              (SELECT max(seq) FROM {schema}.outbox))) AS numbers (what, of, last),
      LATERAL (SELECT CASE WHEN has_sequence_privilege(of, 'USAGE, SELECT')
                           THEN coalesce(pg_sequence_last_value(of), 0) END) AS s (given)  -- else it is not told
-WHERE given < (SELECT max(seq) FROM {schema}.events);
+WHERE given < last;
+
+-- name: bodies
+-- A body must be the one that was emitted: all of them are read.
+SELECT 'the message ' || seq || ' has another body than was emitted' FROM {schema}.outbox
+WHERE body IS NOT NULL AND digest <> encode(sha256(convert_to(content_type, 'UTF8') || decode('00', 'hex') || body), 'hex')
+LIMIT 5;
 
 -- name: amcheck
 -- Where is the server's own check of tables and indexes, if it may be used here?

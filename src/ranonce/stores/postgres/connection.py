@@ -35,6 +35,7 @@ except ImportError as error:
     ) from error
 
 Row = tuple["str | None", ...]
+Bytes = tuple["bytes | None", ...]
 
 #: What holds unless the address says otherwise: a peer that vanished is noticed within half a minute.
 SETTINGS = {
@@ -145,11 +146,19 @@ class Connection:
         part of that one, which ends with its connection."""
         if self._open is not None:
             return self._open.execute(statement, *values)
+        return _read_rows(self._ask(statement, values, binary=False))
+
+    def fetch(self, statement: str, *values: object) -> list[Bytes]:
+        """Return the same in the server's own form, of a statement that tells only texts, JSON and bytes; outside of
+        transactions."""
+        return self._ask(statement, values, binary=True)
+
+    def _ask(self, statement: str, values: tuple[object, ...], *, binary: bool) -> list[Bytes]:
         give_up = time.monotonic() + self.wait_seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
-                return self._execute(self._connected(give_up), statement, values, give_up)
+                return send(self._connected(give_up), statement, values, give_up, binary=binary)
             except Broken as error:
                 self.close()
                 if time.monotonic() + pause > give_up:
@@ -338,14 +347,32 @@ class Transaction:
 
 
 def execute(connected: PGconn, statement: str, values: tuple[object, ...], give_up: float) -> list[Row]:
-    """Send one statement and return its rows as text. Raises Answer for one that is refused, Broken else.
+    """Send one statement and return its rows as text. Raises Answer for one that is refused, Broken else."""
+    return _read_rows(send(connected, statement, values, give_up))
+
+
+def _read_rows(rows: list[Bytes]) -> list[Row]:
+    return [tuple(None if value is None else value.decode() for value in row) for row in rows]
+
+
+def send(
+    connected: PGconn, statement: str, values: tuple[object, ...], give_up: float, *, binary: bool = False
+) -> list[Bytes]:
+    """Send one statement and return its rows, in the server's own form where that is asked for. Bytes among the values
+    are sent as they are.
 
     `give_up` is an instant of the monotonic clock. A connection that did not answer by then is closed: nobody may take
     a late answer for that of the next statement.
     """
     try:
         if values:
-            connected.send_query_params(statement.encode(), [_sent(value) for value in values])
+            formats = [pq.Format.BINARY if isinstance(value, bytes) else pq.Format.TEXT for value in values]
+            connected.send_query_params(
+                statement.encode(),
+                [_sent(value) for value in values],
+                param_formats=formats,
+                result_format=pq.Format.BINARY if binary else pq.Format.TEXT,
+            )
         else:  # may be several statements
             connected.send_query(statement.encode())
         _flush(connected, give_up)
@@ -357,8 +384,7 @@ def execute(connected: PGconn, statement: str, values: tuple[object, ...], give_
     result = results[-1]
     if result.status in FINE:
         return [
-            tuple(_read(result.get_value(row, column)) for column in range(result.nfields))
-            for row in range(result.ntuples)
+            tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)
         ]
     state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
     said = _words(result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message)
@@ -412,13 +438,11 @@ def _wait(connected: PGconn, events: int, give_up: float) -> int:
 def _sent(value: object) -> bytes | None:
     if value is None:
         return None
+    if isinstance(value, bytes):
+        return value
     if isinstance(value, bool):
         return b"true" if value else b"false"
     return escaped(value).encode("utf-8", "backslashreplace") if isinstance(value, str) else str(value).encode()
-
-
-def _read(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()
 
 
 def _words(message: bytes) -> str:

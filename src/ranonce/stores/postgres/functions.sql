@@ -263,8 +263,9 @@ END $$;
 -- Write a decision, whole or not at all. NULL: it no longer stands, and nothing was written; else the clock at the
 -- write and the numbers of the events.
 --
--- The job's row comes first, then leases in the order of their windows: whoever takes more than one lock takes them in
--- this order, so nobody waits for each other. The clock is read after all waiting.
+-- The job's row comes first, then leases in the order of their windows, the run, steps and messages in the order of their
+-- names, gates: whoever takes more than one lock takes them in this order, so nobody waits for each other. The clock is
+-- read after all waiting, but for messages that somebody else is just writing.
 CREATE OR REPLACE FUNCTION {schema}.commit_decision(
     p_ledger text, p_wait integer,
     p_job text, p_after bigint,    -- the job's version, NULL for facts that stay true whatever else happened
@@ -272,7 +273,10 @@ CREATE OR REPLACE FUNCTION {schema}.commit_decision(
     p_run jsonb, p_settle boolean, -- the run's new state; a verdict changes the row of its own attempt only
     p_lease jsonb, p_timed boolean, -- the lease; timed: it begins now
     p_drop jsonb,                  -- the run whose lease is over
-    p_sighted jsonb, p_events jsonb, p_gates jsonb
+    p_sighted jsonb, p_events jsonb, p_gates jsonb,
+    p_fence jsonb DEFAULT NULL,    -- the attempt that must still have the run, until this is committed
+    p_steps jsonb DEFAULT NULL, p_messages jsonb DEFAULT NULL, p_bodies bytea DEFAULT NULL,
+    p_moves jsonb DEFAULT NULL     -- of messages, which must be as they were
 ) RETURNS json LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
@@ -300,6 +304,15 @@ BEGIN
             RAISE EXCEPTION 'a lease was renewed meanwhile' USING ERRCODE = 'RN001';
         END IF;
     END LOOP;
+    IF p_fence IS NOT NULL THEN
+        PERFORM 1 FROM {schema}.runs
+        WHERE job = p_fence->>0 AND window_start = (p_fence->>1)::bigint AND "window" = p_fence->>2
+          AND input = p_fence->>3 AND status = 'running' AND attempt = (p_fence->>4)::bigint AND owner = p_fence->>5
+        FOR SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the attempt has the run no more' USING ERRCODE = 'RN001';
+        END IF;
+    END IF;
     now_ := {schema}.seconds(clock_timestamp());
     IF p_settle THEN
         IF NOT {schema}.settle_run(p_run) THEN
@@ -321,6 +334,9 @@ BEGIN
     FOR told IN SELECT jsonb_array_elements(p_events) LOOP
         numbers := numbers || {schema}.add_event(told, now_);
     END LOOP;
+    IF p_steps IS NOT NULL OR p_messages IS NOT NULL OR p_moves IS NOT NULL THEN
+        PERFORM {schema}.put_outcome(p_steps, p_messages, p_bodies, p_moves, now_);
+    END IF;
     FOR told IN SELECT jsonb_array_elements(p_gates) LOOP
         PERFORM {schema}.put_gate(told);
     END LOOP;

@@ -98,7 +98,7 @@ class InsideStore(PostgresStore):
         values = list(told(decision, key, after))
         values[PLACE_OF_THE_CLAIM] = None
         try:
-            rows = self._write(self._sql["commit"], *values)
+            rows = self._commit(decision, tuple(values))
         except Race:
             return None
         return written(decision, rows[0][0])

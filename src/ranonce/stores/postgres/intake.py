@@ -46,6 +46,7 @@ def take_in(
             taking.windows(windows)
         failpoint("import:after-runs")
         upkeep.put_tombstones(transaction, intake.tombstones, told=True)
+        taking.messages()
         taking.gates()
         upkeep.forget_until(transaction, intake.pruned_seq)
         taken = taking.result()
@@ -137,6 +138,16 @@ class _Taking:
         run = here.run
         live = run is not None and run.status == RUNNING and self.lives(run, here.lease)
         return merge(told, run, here.story, live=live, pruned=run is None and here.pruned)
+
+    def messages(self) -> None:
+        """Take in steps and messages."""
+        if not (self.intake.messages or self.intake.steps):
+            return
+        from ranonce.stores.postgres.outbox import Bodies, told_messages, told_steps
+
+        bodies = Bodies()
+        told = told_steps(self.intake.steps, bodies), told_messages(self.intake.messages, bodies)
+        self._tell("take_in_messages", *told, bodies.all())
 
     def gates(self) -> None:
         """Take over which gates are closed."""

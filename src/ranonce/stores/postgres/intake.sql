@@ -31,6 +31,10 @@ ORDER BY told.number;
 -- Write claims that are over, rows and facts.
 SELECT {schema}.take_in_windows($1, $2, $3, $4);
 
+-- name: take_in_messages
+-- Write steps and messages that are not here.
+SELECT {schema}.take_in_messages($1, $2, $3);
+
 -- name: jobs_changed
 -- Whoever has read these jobs decides anew.
 SELECT {schema}.jobs_changed($1);

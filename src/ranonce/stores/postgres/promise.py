@@ -38,9 +38,17 @@ WRITES = {
     "leases": ("INSERT", "UPDATE", "DELETE"),
     "events": ("INSERT",),
     "gates": ("INSERT", "UPDATE"),
+    "outbox": ("INSERT", "UPDATE"),
+    "destinations": ("INSERT", "UPDATE"),
+    "steps": ("INSERT",),
 }
 #: What would change history.
-REWRITES = {"events": ("UPDATE", "DELETE", "TRUNCATE"), "pruning": ("INSERT",)}
+REWRITES = {
+    "events": ("UPDATE", "DELETE", "TRUNCATE"),
+    "pruning": ("INSERT",),
+    "outbox": ("DELETE", "TRUNCATE"),
+    "steps": ("UPDATE", "DELETE", "TRUNCATE"),
+}
 
 
 def server(connection: Connection) -> list[tuple[str, str]]:

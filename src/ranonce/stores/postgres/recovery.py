@@ -15,7 +15,7 @@ from ranonce.errors import ConfigError, NotThisLedger, RanonceError, StoreUnavai
 from ranonce.stores.base import Identity
 from ranonce.stores.postgres.connection import Connection
 from ranonce.stores.postgres.site import FUNCTIONS, IDENTITY, PostgresSite, makes_no_schema
-from ranonce.stores.postgres.store import FORMAT, PostgresStore, in_schema
+from ranonce.stores.postgres.store import FORMAT, PostgresStore, another_format, in_schema
 from ranonce.stores.statements import load
 from ranonce.storeurl import in_namespace
 from ranonce.timefmt import format_instant
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SQL = load("postgres/recovery.sql")
 #: The tables of a ledger, in the order in which a decision locks rows of them: so nobody waits for each other.
-TABLES = "jobs leases runs events gates ledger schedules epochs tombstones pruning".split()  # noqa: SIM905
+TABLES = "jobs leases runs events steps outbox destinations gates ledger schedules epochs tombstones pruning".split()  # noqa: SIM905
 #: So much of the schema's name is in those of the schemas beside it, which may have 63 letters, too.
 LONGEST_STEM = 40
 GRANTEE = "CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END"
@@ -102,14 +102,11 @@ class PostgresRecovery:
                 f"the schema of {self._connection.shown} holds something else, and nothing of a ledger.",
                 "Nothing was changed. Name the right schema with ?schema=NAME, or remove what is there yourself.",
             )
+        rows = self._connection.ask(in_schema(IDENTITY, self.schema)) if "ledger" in tables else []
+        if rows and rows[0][1] != str(FORMAT):
+            raise another_format(self._connection.shown, int(rows[0][1] or 0))
         if missing := [name for name in TABLES if name not in tables]:
             return f"it has lost tables: {', '.join(missing)}."
-        rows = self._connection.ask(in_schema(IDENTITY, self.schema))
-        if rows and rows[0][1] != str(FORMAT):
-            raise NotThisLedger(
-                f"{self._connection.shown} has table format {rows[0][1]}; this ranonce knows format {FORMAT}.",
-                "Use the version that wrote it.",
-            )
         if rows and not self._site.functions_are_ours():
             raise NotThisLedger(
                 f"functions or triggers of the ledger at {self._connection.shown} are not those of this version.",

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 #: What a scratch ledger's schema is called, before its own name.
 SCRATCH = "ranonce_scratch_"
-#: The files that make a ledger, in this order; all but the first may be run again.
-TABLES = "schema.sql"
-FUNCTIONS = ("functions.sql", "upkeep_functions.sql", "triggers.sql")
+#: The files that make a ledger, in this order; those of functions may be run again.
+TABLES = ("schema.sql", "outbox_schema.sql")
+FUNCTIONS = ("functions.sql", "outbox_functions.sql", "upkeep_functions.sql", "triggers.sql")
+#: Those that an older ledger lacks, by the format it has.
+NEW_TABLES = {1: "outbox_schema.sql"}
 #: A function in a file of ours: its name, whether it has a search_path of its own, and its body.
 FUNCTION = re.compile(r"FUNCTION \{schema\}\.(\w+)\((?:(?!AS \$\$).)*?(SET search_path.*?)?AS \$\$(.*?)\$\$", re.DOTALL)
 #: The same of one that stands on a server.
@@ -36,6 +38,20 @@ SELECT t.tgname FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_class AS c ON
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND t.tgenabled IN ('O', 'A')"""
 TRIGGER = re.compile(r"^CREATE OR REPLACE TRIGGER (\w+)", re.MULTILINE)
+#: The statements that remove functions which take more now than in an older format.
+OUTGROWN = """
+SELECT 'DROP FUNCTION ' || p.oid::regprocedure FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = 'commit_decision'"""
+#: The statements that give roles on new tables what they have on the old: who reads runs, who writes events.
+LIKE_BEFORE = """
+SELECT format('GRANT %s ON %I.%I TO %s', new.privileges, n.nspname, new.name,
+              CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace, aclexplode(c.relacl) AS a,
+     (VALUES ('runs', 'SELECT', 'outbox', 'SELECT'), ('runs', 'SELECT', 'destinations', 'SELECT'),
+             ('runs', 'SELECT', 'steps', 'SELECT'), ('events', 'INSERT', 'outbox', 'INSERT, UPDATE'),
+             ('events', 'INSERT', 'destinations', 'INSERT, UPDATE'), ('events', 'INSERT', 'steps', 'INSERT'))
+         AS new (old, held, name, privileges)
+WHERE n.nspname = $1 AND c.relname = new.old AND a.privilege_type = new.held AND a.grantee <> c.relowner"""
 #: Which ledger is it, asked without a function of its own.
 IDENTITY = "SELECT id, format FROM {schema}.ledger WHERE one = 1"
 #: The oldest server that can do what the functions ask for.
@@ -79,7 +95,7 @@ class PostgresSite:
                     "Nothing was changed; name another with ?schema=NAME.",
                 )
             self._make_schema(transaction)
-            for name in (TABLES, *FUNCTIONS):
+            for name in (*TABLES, *FUNCTIONS):
                 transaction.execute(self.script(name))
             transaction.execute(
                 in_schema(
@@ -146,13 +162,31 @@ class PostgresSite:
                 f"the ledger at {self._connection.shown} is ledger {rows[0][0]}, and {ledger} is expected there.",
                 "Nothing was changed. Restore the right ledger, or name another store.",
             )
-        if not rows or rows[0][1] != str(FORMAT) or self.functions_are_ours():
+        known = int(rows[0][1] or 0) if rows else 0
+        if not 0 < known <= FORMAT or (known == FORMAT and self.functions_are_ours()):
             return False  # or there is nothing to bring up to date: whoever opens it says why
         with self._connection.begin() as transaction:
             self.alone(transaction)
+            self._upgrade_tables(transaction)
             for name in FUNCTIONS:
                 transaction.execute(self.script(name))
         return True
+
+    def _upgrade_tables(self, transaction: Transaction) -> None:
+        """Bring the tables to this version's format, whatever it is once nobody else does the same.
+
+        Functions that take more than they did would stand beside the older ones, so those go. Who could read or write
+        what there was may do the same with what is new.
+        """
+        rows = transaction.execute(in_schema(f"{IDENTITY} FOR UPDATE", self.schema))
+        known = int(rows[0][1] or 0) if rows else FORMAT
+        if known == FORMAT:
+            return
+        for number in range(known, FORMAT):
+            transaction.execute(self.script(NEW_TABLES[number]))
+        for (statement,) in transaction.execute(OUTGROWN, self.schema) + transaction.execute(LIKE_BEFORE, self.schema):
+            transaction.execute(str(statement))
+        transaction.execute(in_schema("UPDATE {schema}.ledger SET format = $1 WHERE one = 1", self.schema), FORMAT)
 
     def tables(self) -> set[str]:
         """Return the names of the tables that stand there."""

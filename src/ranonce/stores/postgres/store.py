@@ -37,13 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Self
 
-    from ranonce.lifecycle import Decision, Gate, Held, Run, RunKey, ScheduleVersion
+    from ranonce.lifecycle import Decision, Gate, Held, Run, RunKey, ScheduleVersion, Step
     from ranonce.stores.base import Job, Scope, Tombstone
     from ranonce.stores.postgres.connection import Row
     from ranonce.stores.postgres.inside import InsideStore
+    from ranonce.stores.postgres.outbox import PostgresOutbox
     from ranonce.stores.postgres.upkeep import PostgresUpkeep
 
-FORMAT = 1  # of the tables and functions
+FORMAT = 2  # of the tables and functions
 SQL = load("postgres/store.sql")
 NOTHING = Outline(range(0), [], True, None, None)
 #: The clock that leases count in: the server's. One constant, since there is one server that writes.
@@ -74,12 +75,7 @@ class PostgresStore:
             raise self._anonymous()
         ledger, created_at, epoch, volatile, version = rows[0]
         if int(version or 0) != FORMAT:
-            raise NotThisLedger(
-                f"{self._connection.shown} has table format {version}; this ranonce knows format {FORMAT}.",
-                "Bring it up to date: ranonce init"
-                if 0 < int(version or 0) < FORMAT
-                else "Use the version that wrote it.",
-            )
+            raise another_format(self._connection.shown, int(version or 0))
         return Identity(str(ledger), float(created_at or 0), int(epoch or 1), volatile)
 
     def _unseen(self, error: Denied) -> Denied:
@@ -90,14 +86,6 @@ class PostgresStore:
 
     def _anonymous(self) -> NotThisLedger:
         return NotThisLedger(f"{self._connection.shown} has lost its identity.", LOST)
-
-    def _refuse_another(self, ledger: str | None) -> None:
-        """Raise NotThisLedger where another ledger answers than the one that was opened: a connection that is made
-        anew, or a pooler, may lead elsewhere."""
-        if ledger is None:
-            raise self._anonymous()
-        if ledger != self._identity.ledger:
-            raise NotThisLedger(f"{self._connection.shown} holds another ledger now: {ledger}.", LOST)
 
     # --- the port ---
 
@@ -113,7 +101,7 @@ class PostgresStore:
         place = (key.job, window_start, key.window, key.input)
         told = loads(self._all("read_run", *place, len(known))[0][0])
         version, run, leases, gates, schedules, pruned, witness, now, ledger = told
-        self._refuse_another(ledger)
+        self.refuse_another(ledger)
         self._witness = (key, window_start, bool(witness[0]), witness[1] or 0)
         if schedules is not None:
             known = self._schedules[key.job] = tuple(map(schedule_of, schedules))
@@ -153,25 +141,28 @@ class PostgresStore:
     def commit(self, decision: Decision, key: RunKey, after: int) -> tuple[Event, ...] | None:
         failpoint("commit:before-writes")
         try:
-            rows = self._write(self._sql["commit"], *told(decision, key, after))
+            rows = self._commit(decision, told(decision, key, after))
         except Race:
             return None
         failpoint("commit:after-commit")
         return written(decision, rows[0][0])
 
+    def _commit(self, decision: Decision, values: tuple[object, ...]) -> list[Row]:
+        if not (decision.steps or decision.messages or decision.moves or decision.fence):
+            return self.write(self._sql["commit"], *values)
+        from ranonce.stores.postgres.outbox import told_more
+
+        return self.write(self._sql["commit_more"], *values, *told_more(decision))
+
     def record_schedule(self, job: Job, schedule: ScheduleVersion | None, after: int) -> bool:
         version = None if schedule is None else dumps(list(schedule.as_dict().values()))
         settings = (job.declared_at, job.late_after, job.max_attempts)
         try:
-            rows = self._write(self._sql["record_schedule"], job.name, max(after, 0), *settings, version)
+            rows = self.write(self._sql["record_schedule"], job.name, max(after, 0), *settings, version)
         except Race:
             return False
         failpoint("schedule:after-commit")
         return rows[0][0] == "t"
-
-    def _write(self, statement: str, *values: object) -> list[Row]:
-        """Carry out one of the functions that write: they are told whose ledger this is, and how long to wait."""
-        return self._connection.tell(statement, self._identity.ledger, self._lock_wait(), *values)
 
     def _lock_wait(self) -> int | None:
         """Return how many milliseconds a statement may wait for a lock: less than we wait for its answer."""
@@ -272,6 +263,21 @@ class PostgresStore:
     def tombstones(self, job: str, since: int, until: int) -> list[Tombstone]:
         return [tombstone_of(loads(row[0])) for row in self._all("tombstones", job, since, until)]
 
+    def steps(self, key: RunKey, window_start: int, generation: int) -> list[str]:
+        from ranonce.stores.postgres.outbox import steps
+
+        return steps(self, key, window_start, generation)
+
+    def step(self, key: RunKey, window_start: int, generation: int, name: str) -> Step | None:
+        from ranonce.stores.postgres.outbox import step
+
+        return step(self, key, window_start, generation, name)
+
+    def outbox(self) -> PostgresOutbox:
+        from ranonce.stores.postgres.outbox import PostgresOutbox
+
+        return PostgresOutbox(self)
+
     def upkeep(self) -> PostgresUpkeep:
         from ranonce.stores.postgres.upkeep import PostgresUpkeep
 
@@ -310,6 +316,18 @@ class PostgresStore:
         """Return the rows of a statement that only reads, in which `{schema}` stands for the ledger's."""
         return self._connection.ask(in_schema(statement, self.schema), *values)
 
+    def write(self, statement: str, *values: object) -> list[Row]:
+        """Carry out one of the functions that write: they are told whose ledger this is, and how long to wait."""
+        return self._connection.tell(statement, self._identity.ledger, self._lock_wait(), *values)
+
+    def refuse_another(self, ledger: str | None) -> None:
+        """Raise NotThisLedger where another ledger answers than the one that was opened: a connection that is made
+        anew, or a pooler, may lead elsewhere."""
+        if ledger is None:
+            raise self._anonymous()
+        if ledger != self._identity.ledger:
+            raise NotThisLedger(f"{self._connection.shown} holds another ledger now: {ledger}.", LOST)
+
     def _all(self, statement: str, *values: object) -> list[Row]:
         return self._connection.ask(self._sql[statement], *values)
 
@@ -330,6 +348,14 @@ class PostgresStore:
 
 
 # --- what goes there and comes back ---------------------------------------------------------------------------------
+
+
+def another_format(shown: str, version: int) -> NotThisLedger:
+    """Return the error for a ledger whose tables are of another format than ours."""
+    return NotThisLedger(
+        f"{shown} has table format {version}; this ranonce knows format {FORMAT}.",
+        "Bring it up to date: ranonce init" if 0 < version < FORMAT else "Use the version that wrote it.",
+    )
 
 
 def in_schema(statement: str, schema: str) -> str:

@@ -17,6 +17,10 @@ SELECT {schema}.read_run($1, $2, $3, $4, $5);
 -- Write a decision, whole or not at all.
 SELECT {schema}.commit_decision($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13);
 
+-- name: commit_more
+-- The same of one that says something of steps or messages, or is fenced.
+SELECT {schema}.commit_decision($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
+
 -- name: record_schedule
 -- Record a job's settings, and perhaps one more version of its schedule.
 SELECT {schema}.record_schedule($1, $2, $3, $4, $5, $6, $7, $8);

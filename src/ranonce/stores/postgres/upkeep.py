@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import TypeVar
 
-    from ranonce.lifecycle import Event, Gate, Lease, Retention, Run
+    from ranonce.lifecycle import Event, Gate, Lease, Retention, Run, Step
+    from ranonce.messages import Message
     from ranonce.stores.base import Intake, TakenIn, Tombstone
     from ranonce.stores.postgres.connection import Row, Transaction
     from ranonce.stores.postgres.store import PostgresStore
@@ -45,6 +46,7 @@ OWNER = (
 #: So many rows are asked for at once; of events with their output, which may be 64 KiB each, fewer.
 PAGE_ROWS = 2000
 PAGE_OUTPUTS = 200
+PAGE_BODIES = 50  # of 256 KiB each, perhaps
 #: One state for all that is read, however long that takes.
 VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = 0"
 #: Between two batches of a pruning, so that a job that had to decide anew because of the first comes before the second.
@@ -188,6 +190,30 @@ class PostgresUpkeep:
             if len(events) < size:
                 return
             place = (events[-1].key.job, events[-1].window_start, events[-1].seq or 0)
+
+    def all_messages(self) -> Iterator[Message]:
+        from ranonce.stores.postgres.outbox import message_with_body
+
+        seq = FIRST.window_start
+        while True:
+            rows = self._db.ask(self._sql["all_messages"], seq, PAGE_BODIES)
+            messages = list(map(message_with_body, rows))
+            yield from messages
+            if len(messages) < PAGE_BODIES:
+                return
+            seq = messages[-1].seq or 0
+
+    def all_steps(self) -> Iterator[Step]:
+        from ranonce.stores.postgres.outbox import step_with_result
+
+        place = ("", FIRST.window_start, "", "", 0, "")
+        while True:
+            steps = list(map(step_with_result, self._db.ask(self._sql["all_steps"], *place, PAGE_BODIES)))
+            yield from steps
+            if len(steps) < PAGE_BODIES:
+                return
+            key, last = steps[-1].run, steps[-1]
+            place = (key.job, last.window_start, key.window, key.input, last.generation, last.name)
 
     @contextmanager
     def view(self) -> Iterator[None]:

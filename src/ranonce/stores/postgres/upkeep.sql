@@ -53,6 +53,14 @@ SELECT {schema}.next_events($1, $2);
 -- The next of all facts, window after window.
 SELECT {schema}.next_events_by_window($1, $2, $3, $4, $5);
 
+-- name: all_messages
+-- The next of all messages, with their bodies.
+SELECT told, body FROM {schema}.next_messages($1, $2);
+
+-- name: all_steps
+-- The next of all steps, with their results.
+SELECT told, result FROM {schema}.next_steps($1, $2, $3, $4, $5, $6, $7);
+
 -- name: set_gate
 -- Write a gate whatever it was.
 SELECT {schema}.set_gate($1);

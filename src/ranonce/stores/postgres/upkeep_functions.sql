@@ -3,7 +3,7 @@
 --
 -- Whoever calls them has begun with `begin_upkeep`, in the same transaction. Locks are taken in the order in which a
 -- decision takes them, so that nobody waits for each other: jobs by name, leases in the order of their windows, runs and
--- events, gates by name, the ledger's own row.
+-- events, steps and messages in the order of their keys, gates by name, the ledger's own row.
 
 -- Begin to write to these jobs: whoever decides about one of them meanwhile waits, and then decides anew. Rows are to be
 -- found by their keys: a planner that has not counted the rows of an import yet would go through all of them.
@@ -77,7 +77,26 @@ BEGIN
         WHERE e.job = p_job AND e.window_start = (place->>0)::bigint AND e."window" = place->>1 AND e.input = place->>2
         RETURNING e.seq
     ) SELECT count(*) AS count, coalesce(max(seq), 0) AS seq INTO here FROM gone;
+    PERFORM {schema}.drop_what_runs_left(p_job, p_places);
     RETURN json_build_array(here.count, here.seq);
+END $$;
+
+-- With the runs at these places go their steps, and their messages that nobody waits for: those whose key is of the window
+-- (`job:window/…`), since nobody can emit them again. The others keep their key, and lose their bodies.
+CREATE OR REPLACE FUNCTION {schema}.drop_what_runs_left(p_job text, p_places jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    over bigint[];
+BEGIN
+    DELETE FROM {schema}.steps AS s USING jsonb_array_elements(p_places) AS place
+    WHERE s.job = p_job AND s.window_start = (place->>0)::bigint AND s."window" = place->>1 AND s.input = place->>2;
+    over := ARRAY(
+        SELECT o.seq FROM jsonb_array_elements(p_places) AS place JOIN {schema}.outbox AS o
+            ON o.job = p_job AND o.window_start = (place->>0)::bigint AND o."window" = place->>1 AND o.input = place->>2
+        WHERE o.state IN ('sent', 'dropped') ORDER BY o.key FOR UPDATE OF o);
+    DELETE FROM {schema}.outbox WHERE seq = ANY (over) AND position(':' IN split_part(key, '/', 1)) > 0;
+    UPDATE {schema}.outbox SET body = NULL
+    WHERE seq = ANY (over) AND position(':' IN split_part(key, '/', 1)) = 0 AND body IS NOT NULL;
 END $$;
 
 -- Old facts go about windows that start in [p_since, p_until) and have no run: triggers that were refused, notes. Never
@@ -172,6 +191,38 @@ BEGIN
         PERFORM setval(numbers, p_seq);
     END IF;
 END $$;
+
+-- Write messages and steps that another ledger tells of, where there are none of their keys here.
+CREATE OR REPLACE FUNCTION {schema}.take_in_messages(p_steps jsonb, p_messages jsonb, p_bodies bytea) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
+BEGIN
+    IF p_steps IS NOT NULL THEN
+        PERFORM {schema}.put_steps(p_steps, p_bodies, NULL);
+    END IF;
+    IF p_messages IS NOT NULL THEN
+        PERFORM {schema}.put_messages(p_messages, p_bodies, NULL);
+    END IF;
+END $$;
+
+-- The next of all messages in the order of their numbers, with their bodies.
+CREATE OR REPLACE FUNCTION {schema}.next_messages(p_seq bigint, p_count integer)
+RETURNS TABLE (told json, body text) LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
+    SELECT json_build_array({schema}.message_told(o), o.seq), encode(o.body, 'base64') FROM {schema}.outbox AS o
+    WHERE o.seq > p_seq ORDER BY o.seq LIMIT p_count
+$$;
+
+-- The next of all steps in the order of the key, with their results.
+CREATE OR REPLACE FUNCTION {schema}.next_steps(
+    p_job text, p_start bigint, p_window text, p_input text, p_generation bigint, p_name text, p_count integer
+) RETURNS TABLE (told json, result text) LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
+SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
+    SELECT {schema}.step_values(s), encode(s.result, 'base64') FROM {schema}.steps AS s
+    WHERE (job, window_start, "window", input, generation, name)
+        > (p_job, p_start, p_window, p_input, p_generation, p_name)
+    ORDER BY job, window_start, "window", input, generation, name LIMIT p_count
+$$;
 
 -- Write what belongs to no window: gates, by name.
 CREATE OR REPLACE FUNCTION {schema}.put_gates(p_gates jsonb) RETURNS void
