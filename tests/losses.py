@@ -17,7 +17,10 @@ from tests.ledgers import AFTER, BEFORE
 from tests.servers import forget
 from tests.world import World
 
-TABLES = ("jobs", "leases", "runs", "events", "gates", "ledger", "schedules", "epochs", "tombstones", "pruning")
+TABLES = (
+    *("jobs", "leases", "runs", "events", "steps", "outbox", "destinations", "gates", "ledger", "schedules", "epochs"),
+    *("tombstones", "pruning"),
+)
 
 
 @contextlib.contextmanager
@@ -119,6 +122,7 @@ def copied(world: World) -> None:
             with postgres_behind(world) as db:
                 copy = {table: db.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}
                 copy["seq"] = db.execute("SELECT last_value FROM events_seq_seq").fetchall()
+                copy["outbox_seq"] = db.execute("SELECT last_value FROM outbox_seq_seq").fetchall()
             world.copy = copy  # type: ignore[attr-defined]
         case "redis":
             with redis_behind(world) as (db, prefix):
@@ -153,6 +157,7 @@ def _put_back_tables(world: World, copy: dict[str, list[tuple[Any, ...]]]) -> No
                 values = [Json(value) if isinstance(value, dict) else value for value in row]
                 db.execute(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(row))})", values)
         db.execute("SELECT setval('events_seq_seq', %s)", copy["seq"][0])
+        db.execute("SELECT setval('outbox_seq_seq', %s)", copy["outbox_seq"][0])
 
 
 # --- made again -----------------------------------------------------------------------------------------------------
