@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ranonce.lifecycle import Event, Lease, Run, RunKey
     from ranonce.merging import Merged, Told
+    from ranonce.messages import Message
     from ranonce.stores.base import Intake
     from ranonce.stores.redis.store import RedisStore
     from ranonce.stores.redis.upkeep import RedisUpkeep
@@ -105,9 +106,11 @@ class _Taking:
             return
         from ranonce.stores.redis.posting import missing, post, write_step
 
-        messages = {message.key: message for message in reversed(self.intake.messages)}
+        messages: dict[str, Message] = {}
+        for message in self.intake.messages:
+            messages.setdefault(message.key, message)
         known = self.store.outbox().known(list(messages))
-        for key, message in reversed(messages.items()):
+        for key, message in messages.items():
             if key not in known:
                 post(self.plan, message)
         for step in missing(self.store.rows, self.intake.steps):

@@ -13,15 +13,25 @@ local function padded(number)
   return string.format('%016.0f', tonumber(number))
 end
 
--- The keys that all messages share, and whether so many more have room: their numbers are free.
+-- The keys that all messages share, and whether so many more have room: their numbers are free. What is no hash or no
+-- index is met here, before anything is written.
 function checks.outbox()
   MESSAGES, NUMBERED, BODIES, NUMBERS, DESTINATIONS = key(), key(), key(), key(), key()
+  redis.call('HLEN', NUMBERED)
+  redis.call('HLEN', BODIES)
+  redis.call('ZCARD', NUMBERS)
+  redis.call('HLEN', DESTINATIONS)
   local count, known = tonumber(word()), redis.call('HGET', LEDGER, 'message_seq') or '0'
   posted = string.match(known, '^%d+$') and tonumber(known)
   if not posted then return false, {'lost', known} end
   for number = posted + 1, posted + count do
     if redis.call('HEXISTS', MESSAGES, whole(number)) == 1 then return false, {'lost', whole(number)} end
   end
+  return true
+end
+
+function checks.ranked()
+  redis.call('ZCARD', key())
   return true
 end
 
@@ -114,9 +124,15 @@ function writes.take()
   settled[#settled + 1] = '0'
 end
 
+-- An instant as it is told, or the millisecond that the moment of the write lies in.
+local function begun(moment)
+  local ms = math.floor(now / 1000)
+  return moment == 'now' and string.format('%d.%03d', math.floor(ms / 1000), ms % 1000) or moment
+end
+
 -- One more message, under the next number.
 function writes.post()
-  local name, state, due, created, rest, body = word(), word(), instant(word()), instant(word()), word(), word()
+  local name, state, due, created, rest, body = word(), word(), begun(word()), begun(word()), word(), word()
   local to, waiting, emitted, start, of = key(), key(), key(), word(), word()
   posted = posted + 1
   local number = whole(posted)

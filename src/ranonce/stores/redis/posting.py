@@ -7,11 +7,13 @@ a result, a line feed and the result follow.
 
 from __future__ import annotations
 
+import math
+
 from ranonce import jsontext as json
 from ranonce.lifecycle import Step
 from ranonce.messages import DEAD, PENDING, SENDING, UNDELIVERED, UNSURE, WINDOW, scope_of
 from ranonce.stores import values
-from ranonce.stores.redis.keys import following, instant, key_of, number_of, place_of, read, start_of, text_of
+from ranonce.stores.redis.keys import MOMENT, following, instant, key_of, number_of, place_of, read, start_of, text_of
 from ranonce.stores.values import damaged
 
 TYPE_CHECKING = False
@@ -61,13 +63,13 @@ def post(plan: Plan, message: Message) -> None:
         "post",
         message.key,
         _state(message),
-        instant(message.due_at),
-        instant(message.created_at),
+        _begun(message.due_at),
+        _begun(message.created_at),
         _rest(message),
         b"" if message.body is None else b"=" + message.body,
-        plan.key(index, message.destination) if index else 0,
-        plan.key("undelivered", job),
-        plan.key("emitted", job),
+        _index(plan, index, message.destination),
+        _index(plan, "undelivered", job),
+        _index(plan, "emitted", job),
         message.window_start,
         message.destination,
     )
@@ -80,18 +82,35 @@ def told(plan: Plan, move: Move) -> tuple[str | bytes | int, ...]:
     return (
         was.key,
         _state(was),
-        f"{_state(now)}{instant(now.due_at)},{instant(now.created_at)}{_rest(now)}",
-        plan.key(left, was.destination) if left else 0,
-        plan.key(entered, was.destination) if entered else 0,
-        instant(now.due_at),
-        plan.key("undelivered", was.run.job),
+        f"{_state(now)}{_begun(now.due_at)},{_begun(now.created_at)}{_rest(now)}",
+        _index(plan, left, was.destination),
+        _index(plan, entered, was.destination),
+        _begun(now.due_at),
+        _index(plan, "undelivered", was.run.job),
         was.window_start,
     )
+
+
+def _index(plan: Plan, what: str | None, of: str) -> int:
+    """Return the number by which the script knows an index, 0 for none. That it is one is seen before anything is
+    written."""
+    if what is None:
+        return 0
+    known = len(plan.keys)
+    number = plan.key(what, of)
+    if number > known:
+        plan.check("ranked", number)
+    return number
 
 
 def _state(message: Message) -> str:
     """Return what a message's value begins with: all that must be so for a move."""
     return f"{json.compact([message.state, message.tries, message.sender])[:-1]},"
+
+
+def _begun(moment: float) -> str:
+    """Return an instant as the millisecond it lies in: what is due now must not be due half a millisecond later."""
+    return instant(moment if moment == MOMENT else math.floor(moment * 1000 + 0.001) / 1000)
 
 
 def _rest(message: Message) -> str:
@@ -178,10 +197,10 @@ def names_of(rows: Rows, key: RunKey, window_start: int, generation: int) -> lis
 
 def missing(rows: Rows, steps: Iterable[Step]) -> list[Step]:
     """Return those of steps that are not there, each once."""
-    by_place = {
-        (step.run.job, step_place(step.run, step.window_start, step.generation, step.name)): step
-        for step in reversed(list(steps))
-    }
+    by_place: dict[tuple[str, str], Step] = {}
+    for step in steps:
+        place = step_place(step.run, step.window_start, step.generation, step.name)
+        by_place.setdefault((step.run.job, place), step)
     found = []
     for job in dict.fromkeys(job for job, _ in by_place):
         places = [place for of, place in by_place if of == job]
