@@ -104,6 +104,7 @@ class Journal:
             "generation": event.generation,
             "start": format_instant(event.window_start),
             **({"as": event.data.get("as")} if event.event == "released" else {}),
+            **({"messages": event.data["messages"]} if event.event == DONE and event.data.get("messages") else {}),
             "epoch": self.epoch,
             "at": format_instant(event.at, precision="ms"),
             "clock": self._clock,

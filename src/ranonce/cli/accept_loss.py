@@ -15,6 +15,7 @@ from ranonce.exchange.diagnosis import BEHIND, MISSING, Loss, Where, diagnose
 from ranonce.exchange.loss import Recovered, alone, recover
 from ranonce.ledger import known_ledger, remember_ledger
 from ranonce.liveness import this_host
+from ranonce.messages import UNSURE
 from ranonce.names import plain
 from ranonce.stores import site_of
 from ranonce.storeurl import masked, public, server_of
@@ -91,6 +92,7 @@ def _told(where: Where, loss: Loss, recovered: Recovered) -> Iterator[str]:
     put_back = sum(count for name, count in recovered.runs.items() if name in ("added", "advanced"))
     done, facts = f"{recovered.done:,}", f"{recovered.facts:,}"
     yield f"Windows put back: {put_back:,}, of them done: {done}. Facts in the journal: {facts}."
+    yield from _messages(recovered)
     if recovered.bad:
         yield f"Could not be read: {recovered.bad:,}."
         yield from (f"  {bad}" for bad in recovered.first_bad)
@@ -106,6 +108,21 @@ def _told(where: Where, loss: Loss, recovered: Recovered) -> Iterator[str]:
         yield f"The rights of other roles were gone with the schema; grant again, for jobs: {again}"
     yield "Those that remember what is not here are refused until their journals are imported (or they accept the loss,"
     yield f"too): ranonce import …/ranonce/{where.ledger}/journal.jsonl"
+
+
+def _messages(recovered: Recovered) -> Iterator[str]:
+    """Say what is known of messages, and what is not."""
+    if recovered.messages:
+        told = ", ".join(f"{count:,} {state}" for state, count in sorted(recovered.messages.items()))
+        yield f"Messages that are known: {told}."
+    if recovered.messages.get(UNSURE):
+        yield (
+            "The unsure ones may have been sent: ranonce outbox list --state unsure names them; ranonce outbox resolve"
+            " settles them."
+        )
+    if recovered.forgotten:
+        yield f"Messages of runs that are done, and of which nothing is left: {recovered.forgotten:,}."
+        yield "Nobody can know any more whether they were sent."
 
 
 def _json(where: Where, recovered: Recovered) -> dict[str, object]:

@@ -147,7 +147,7 @@ class JournalReader:
             fields.text_or_none("reason"),
             fields.text("owner") or NOBODY,
             "import",
-            data={"imported": "journal"},
+            data={"imported": "journal", **_messages(fields)},
         )
         if event == "skipped":
             if told.reason in SEEN_DONE:
@@ -185,6 +185,11 @@ class JournalReader:
         if window is None:
             raise UsageError(f"nobody knows any more when the window {shown(key.window)} of {key.job} began")
         return Place(window, 1)
+
+
+def _messages(fields: form.Fields) -> dict[str, int]:
+    """Return how many messages went out with an outcome, where a fact says so."""
+    return {"messages": fields.whole("messages")} if "messages" in fields.told else {}
 
 
 def placed(key: str, start: int | None) -> Window | None:

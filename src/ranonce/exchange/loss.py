@@ -15,8 +15,10 @@ import os
 import time
 from collections import Counter
 from contextlib import contextmanager
+from itertools import chain
 
 from ranonce.exchange.diagnosis import BEHIND, Loss, Where
+from ranonce.exchange.effects import arrived
 from ranonce.exchange.importing import BATCH, note_last, works
 from ranonce.exchange.lines import Bad
 from ranonce.exchange.reading import LATE_AFTER, MAX_ATTEMPTS
@@ -25,24 +27,37 @@ from ranonce.exchange.salvage import Salvage, nobody
 from ranonce.failpoints import failpoint
 from ranonce.journal import Journal
 from ranonce.ledger import OpenLedger
-from ranonce.lifecycle import DONE, Event, ScheduleVersion
+from ranonce.lifecycle import DONE, Event, ScheduleVersion, Step
 from ranonce.merging import Told
+from ranonce.messages import MOST_MESSAGES, PENDING, SENDING, Message, Move
 from ranonce.record import Record
 from ranonce.stores import open_store
-from ranonce.stores.base import Intake, Job
+from ranonce.stores.base import Intake, Job, Wanted
 from ranonce.stores.sqlite.line import WaitingLine
+from ranonce.undelivered import every
 from ranonce.windows import Schedule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import TypeVar
 
     from ranonce.jobspec import JobSpec
+    from ranonce.lifecycle import RunKey
     from ranonce.stores.base import Recovery, Store, TakenIn
+
+    T = TypeVar("T")
+
+#: Messages are put back so many at a time: each may have a body of a quarter of a MiB.
+BATCH_OF_BODIES = 200
 
 
 class Recovered(Record):
-    """What was put back. `facts` are lines of the journal, `aside` is what stood there before, if anything did."""
+    """What was put back. `facts` are lines of the journal, `aside` is what stood there before, if anything did.
+
+    `messages` counts those that are there, by state, where any were put back or became doubtful; `forgotten` are those
+    that runs have emitted with their outcome, and of which nothing is left.
+    """
 
     kind: str
     why: str
@@ -55,6 +70,9 @@ class Recovered(Record):
     salvaged: int
     aside: str | None
     last: Event | None
+    messages: Mapping[str, int] = {}
+    steps: int = 0
+    forgotten: int = 0
 
 
 @contextmanager
@@ -86,14 +104,18 @@ def _carry_on(where: Where, loss: Loss, jobs: Sequence[JobSpec], reason: str, by
     memory.count()
     _declare_configured(store, jobs)
     told = list(memory.told(store.schedules))
-    _place_jobs(store, told)
+    messages = list(memory.messages.values())
+    _place_jobs(store, [*(one.key.job for one in told), *(one.run.job for one in messages)])
+    _doubt(store)  # before the loss is accepted: from then on everything that waits there goes out
     counts = _Counts()
     counts.take(
         store.upkeep().take_in(
-            Intake(told, loss=(reason, by), epoch=memory.epoch), lambda run, lease: works(ledger, run, lease)
+            Intake(told, loss=(reason, by), epoch=memory.epoch, messages=messages),
+            lambda run, lease: works(ledger, run, lease),
         ),
         told,
     )
+    counts.count_messages(store)
     epoch = store.upkeep().epochs()[-1].number
     _witness(where, store, epoch)
     return counts.recovered(loss, epoch, memory, 0, None, last)
@@ -116,8 +138,11 @@ def _build_anew(
     old.close()
     failpoint("loss:built")
     if _journal_bytes(where) != read:  # somebody has noted what was committed just before
-        for batch in _batches(Memory(where).told(store.schedules)):
+        memory = Memory(where)
+        for batch in _batches(memory.told(store.schedules)):
             _put(store, batch)
+        _put_effects(store, memory.messages.values())
+    counts.count_messages(store)
     last = next(iter(store.newest_events(1)), None)
     store.upkeep().accept_loss(reason, by)
     epoch = store.upkeep().epochs()[-1].number
@@ -141,6 +166,8 @@ def _fill(store: Store, old: Salvage, memory: Memory, jobs: Sequence[JobSpec]) -
     from_journal = counts.windows - salvaged
     for batch in _batches(old.told(sound=False)):
         counts.take(_put(store, batch), batch)
+    counts.steps = _put_effects(store, old.steps())
+    _put_effects(store, chain(old.messages(), memory.messages.values()))
     return counts, counts.windows - from_journal
 
 
@@ -158,12 +185,31 @@ class _Counts:
         self.runs: Counter[str] = Counter()
         self.windows = 0
         self.done = 0
+        self.steps = 0
+        self.messages: dict[str, int] = {}
+        self.forgotten = 0
+        self._emitted: dict[tuple[RunKey, int], int] = {}  # messages that went out with an outcome
 
     def take(self, taken: TakenIn, told: Sequence[Told]) -> None:
         self.runs.update(taken.counts)
         left = {key for key, _ in taken.left}
         self.windows += sum(one.run is not None and one.key not in left for one in told)
         self.done += sum(one.run is not None and one.run.status == DONE and one.key not in left for one in told)
+
+        for one in told:
+            sent = sum(_count(event.data.get("messages")) for event in one.events if event.event == DONE)
+            where = (one.key, one.window_start)
+            self._emitted[where] = max(sent, self._emitted.get(where, 0))
+
+    def count_messages(self, store: Store) -> None:
+        """Count the messages that are there, and those that are known to have been."""
+        found: Counter[tuple[RunKey, int]] = Counter()
+        states: Counter[str] = Counter()
+        for message in every(store.outbox(), Wanted()):
+            states[message.state] += 1
+            found[message.run, message.window_start] += not message.item
+        self.messages = dict(states)
+        self.forgotten = sum(max(0, count - found[where]) for where, count in self._emitted.items())
 
     def recovered(
         self, loss: Loss, epoch: int, memory: Memory, salvaged: int, aside: str | None, last: Event | None
@@ -180,26 +226,58 @@ class _Counts:
             salvaged,
             aside,
             last,
+            self.messages,
+            self.steps,
+            self.forgotten,
         )
 
 
-def _place_jobs(store: Store, told: Sequence[Told]) -> None:
+def _count(told: object) -> int:
+    """Return a number of messages as an event tells it, whatever stands there."""
+    return told if isinstance(told, int) and not isinstance(told, bool) and 0 < told <= MOST_MESSAGES else 0
+
+
+def _doubt(store: Store) -> None:
+    """Let everything that waits in a store that went back be in doubt: it may have been sent since."""
+    outbox, now = store.outbox(), time.time()
+    waiting = every(outbox, Wanted(states=frozenset((PENDING, SENDING))))
+    moves: dict[str, list[Move]] = {}
+    for message in waiting:
+        moves.setdefault(message.destination, []).append(Move(message, arrived(message, now, delivers_here=False)))
+    for destination, those in moves.items():
+        for batch in _batches(iter(those), BATCH_OF_BODIES):
+            outbox.exchange(destination, batch)
+
+
+def _place_jobs(store: Store, jobs: Iterable[str]) -> None:
     """Give each job that is told of a row, where nobody has declared it."""
-    for job in dict.fromkeys(one.key.job for one in told):
+    for job in dict.fromkeys(jobs):
         if store.job(job) is None:
             store.record_schedule(Job(job, 0, time.time(), LATE_AFTER, MAX_ATTEMPTS), None, -1)
 
 
 def _put(store: Store, told: Sequence[Told]) -> TakenIn:
-    _place_jobs(store, told)
+    _place_jobs(store, (one.key.job for one in told))
     return store.upkeep().take_in(Intake(told), nobody)
 
 
-def _batches(told: Iterator[Told]) -> Iterator[list[Told]]:
-    batch: list[Told] = []
+def _put_effects(store: Store, effects: Iterable[Message | Step]) -> int:
+    """Put messages or steps back; return how many."""
+    count = 0
+    for batch in _batches(iter(effects), BATCH_OF_BODIES):
+        _place_jobs(store, (one.run.job for one in batch))
+        messages = [one for one in batch if isinstance(one, Message)]
+        steps = [one for one in batch if isinstance(one, Step)]
+        store.upkeep().take_in(Intake(messages=messages, steps=steps), nobody)
+        count += len(batch)
+    return count
+
+
+def _batches(told: Iterator[T], size: int = BATCH) -> Iterator[list[T]]:
+    batch: list[T] = []
     for one in told:
         batch.append(one)
-        if len(batch) >= BATCH:
+        if len(batch) >= size:
             yield batch
             batch = []
     if batch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ranonce.errors import UsageError
+from ranonce.exchange.effects import arrived
 from ranonce.exchange.facts import JournalReader
 from ranonce.exchange.importing import NAMED
 from ranonce.exchange.lines import Bad, blocks
@@ -12,7 +13,7 @@ from ranonce.exchange.lookup import Find, Place
 from ranonce.exchange.recognise import open_plain
 from ranonce.journal import Journal, decode
 from ranonce.ledger import outcome_of
-from ranonce.lifecycle import Event, ScheduleVersion
+from ranonce.lifecycle import DONE, Event, ScheduleVersion
 from ranonce.liveness import unrecorded
 from ranonce.merging import Told
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ranonce.exchange.diagnosis import Where
+    from ranonce.lifecycle import Verdict
+    from ranonce.messages import Message
 
 
 class Memory:
@@ -32,6 +35,7 @@ class Memory:
         self.epoch = 0
         self.bad = 0
         self.first_bad: list[Bad] = []
+        self.messages: dict[str, Message] = {}  # of outcomes that wait, by key, once all was told
 
     def told(self, versions: Callable[[str], Sequence[ScheduleVersion]]) -> Iterator[Told]:
         """Yield what is known, window by window; `versions` of a job's schedule say where its windows end."""
@@ -64,6 +68,8 @@ class Memory:
             self.bad += 1
             return
         held, verdict = outcome
+        if verdict.outcome == DONE:  # it may have been committed, and they may have been sent
+            self.messages.update({one.key: arrived(one, verdict.at, delivers_here=False) for one in verdict.messages})
         event = Event(
             verdict.at,
             held.key,
@@ -75,7 +81,7 @@ class Memory:
             held.owner,
             held.trigger,
             held.version,
-            data={"imported": "outcome", "exit": verdict.exit, "started_at": held.started_at},
+            data={"imported": "outcome", "exit": verdict.exit, "started_at": held.started_at, **_emitted(verdict)},
         )
         reader.facts.add(event, Place(held.window, 1))
 
@@ -90,6 +96,11 @@ class Memory:
                             self.epoch = max(self.epoch, fact)
         except UsageError:
             return  # there is none: this host saw nothing
+
+
+def _emitted(verdict: Verdict) -> dict[str, int]:
+    count = len(verdict.messages) if verdict.outcome == DONE else 0
+    return {"messages": count} if count else {}
 
 
 def _whole(line: bytes) -> int | None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import groupby
 
 from ranonce.errors import RanonceError
+from ranonce.exchange.effects import arrived
 from ranonce.exchange.facts import placed
 from ranonce.exchange.lookup import Lookup, Place
 from ranonce.exchange.native import settled
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from ranonce.folding import Story
-    from ranonce.lifecycle import Lease
+    from ranonce.lifecycle import Lease, Step
+    from ranonce.messages import Message
     from ranonce.stores.base import Store
 
     T = TypeVar("T")
@@ -113,6 +115,18 @@ class Salvage:
                     yield settled(told, now)
         except RanonceError:
             return
+
+    def messages(self) -> Iterator[Message]:
+        """Yield what can be read of messages. Whether one that waits was sent since, nobody can know."""
+        now = time.time()
+        if self.store is not None:
+            for message in _readable(self.store.upkeep().all_messages()):
+                yield arrived(message, now, delivers_here=False)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield what can be read of steps."""
+        if self.store is not None:
+            yield from _readable(self.store.upkeep().all_steps())
 
     def close(self) -> None:
         """Let go of it."""
