@@ -166,9 +166,7 @@ class Emitter:
         if piece in self._open:
             self._open.remove(piece)
             if len(piece) and not piece.recorded:
-                self.warnings.append(
-                    f"{piece.shown!r} was left before its end: its messages are not sent ({len(piece)})"
-                )
+                self.warnings.append(f"{piece.shown!r} was left before its end: messages not sent: {len(piece)}")
         if _current.get() is piece:
             _current.set(before)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
 import json
@@ -124,6 +123,8 @@ async def _each(iterable: Iterable[Item]) -> AsyncIterator[Item]:
 
 async def _aside(function: Callable[[], Any]) -> Any:
     """Call what may wait for a disk in another thread, and see it to its end whatever happens to this task."""
+    import asyncio  # whoever awaits has loaded it
+
     context = contextvars.copy_context()
     answer = asyncio.get_running_loop().run_in_executor(None, context.run, function)
     cancelled: asyncio.CancelledError | None = None
