@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 
 from ranonce.errors import NotThisLedger, StoreUnavailable, UsageError
-from ranonce.lifecycle import Retention
+from ranonce.lifecycle import Retention, finish
 from ranonce.stores.base import Outline, joined
 from ranonce.stores.sqlite.create import create, upgrade
-from ranonce.stores.sqlite.file import APPLICATION_ID
+from ranonce.stores.sqlite.effects import SQL as EFFECTS
+from ranonce.stores.sqlite.file import APPLICATION_ID, FORMAT
 from ranonce.stores.sqlite.line import WaitingLine
 from ranonce.stores.sqlite.store import SqliteStore
-from tests.contract.acting import ask, claim, ledger_over, verdict
+from tests.contract.acting import START, ask, claim, ledger_over, verdict
+from tests.contract.emitting import emit, mark, message, settle, settled, states, take
 
 LEDGER = "ab" * 16
 
@@ -234,21 +236,284 @@ def test_a_forked_child_stands_in_the_line_on_its_own(tmp_path):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+# --- messages and steps ---
+
+
+@pytest.fixture
+def emitted(path):
+    """A ledger with two messages, a and b, and two steps."""
+    ledger = ledger_over(SqliteStore(path))
+    held = claim(ledger)
+    for name in ("a", "b"):
+        mark(ledger, held, name, message(ledger, held, name), result=b"r")
+    ledger.finish(held, verdict())
+    return ledger.store
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE outbox SET key = key || '2'",
+        "UPDATE outbox SET digest = replace(digest, 'a', 'b')",
+        "UPDATE outbox SET job = 'other'",
+        "UPDATE outbox SET window_start = 0, input = 'x'",
+        "UPDATE outbox SET seq = seq + 10",
+        "UPDATE outbox SET destination = 'other'",
+        "UPDATE outbox SET body = x'00'",
+        "UPDATE outbox SET body = NULL",
+        "UPDATE outbox SET state = 'gone'",
+        "UPDATE outbox SET tries = -1",
+        "DELETE FROM outbox",
+        "INSERT OR REPLACE INTO outbox SELECT * FROM outbox",
+        "UPDATE steps SET result = x'00'",
+    ],
+)
+def test_no_statement_makes_another_message_of_one_or_loses_it(emitted, statement):
+    db = sqlite3.connect(emitted.path)
+    before = db.execute("SELECT * FROM outbox").fetchall(), db.execute("SELECT * FROM steps").fetchall()
+    with pytest.raises(sqlite3.IntegrityError):
+        db.execute(statement)
+    db.rollback()
+    assert (db.execute("SELECT * FROM outbox").fetchall(), db.execute("SELECT * FROM steps").fetchall()) == before
+    db.close()
+
+
+def test_a_person_may_remove_what_was_sent_and_bodies_of_it(emitted):
+    for taken in take(emitted):
+        settle(emitted, taken)
+    db = sqlite3.connect(emitted.path)
+    db.execute("UPDATE outbox SET body = NULL WHERE seq = 1")
+    db.execute("DELETE FROM outbox WHERE seq = 2")
+    db.commit()
+    db.close()
+    assert [known.body for known in emitted.upkeep().all_messages()] == [None]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE outbox SET state = 'sendign'",
+        "UPDATE outbox SET created_at = 'x'",
+        "UPDATE outbox SET due_at = ''",
+        "UPDATE outbox SET taken_at = 'x'",
+    ],
+)
+def test_a_damaged_cell_of_a_message_is_said(emitted, damage):
+    _damage(emitted.path, damage)
+    with pytest.raises(NotThisLedger, match="damaged"):
+        emitted.outbox().message(1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE outbox SET tries = -1 WHERE seq = 2",
+        "UPDATE outbox SET generation = 0 WHERE seq = 2",
+        "UPDATE outbox SET key = '' WHERE seq = 2",
+        "UPDATE outbox SET digest = 'f00' WHERE seq = 2",
+        "UPDATE outbox SET destination = '' WHERE seq = 2",
+        "UPDATE steps SET attempt = 0 WHERE name = 'b'",
+        "UPDATE steps SET name = '' WHERE name = 'b'",
+        "UPDATE steps SET at = 'x' WHERE name = 'b'",
+    ],
+)
+def test_what_comes_before_the_damage_is_gone_through_and_what_no_table_takes_is_damage(emitted, damage):
+    _damage(emitted.path, damage)
+    upkeep = emitted.upkeep()
+    whole = upkeep.all_steps() if "steps" in damage else upkeep.all_messages()
+    read = []
+    with pytest.raises(NotThisLedger, match="damaged"):
+        read.extend(whole)
+    assert len(read) == 1
+    assert len(list(upkeep.all_messages() if "steps" in damage else upkeep.all_steps())) == 2
+
+
+def _damage(path, statement):
+    db = sqlite3.connect(path, isolation_level=None)
+    for trigger in ("messages_keep_what_they_are", "messages_keep_their_body", "steps_are_not_changed"):
+        db.execute(f"DROP TRIGGER {trigger}")
+    db.execute("PRAGMA ignore_check_constraints = 1")
+    db.execute(statement)
+    db.close()
+
+
+def test_a_body_that_is_not_the_one_that_was_emitted_is_found_by_the_deep_check(emitted):
+    _damage(emitted.path, "UPDATE outbox SET body = x'00' WHERE seq = 2")
+    assert emitted.upkeep().problems(deep=False) == []
+    (problem,) = emitted.upkeep().problems(deep=True)
+    assert "message 2 (job:2025-11-10/web/b)" in problem
+    assert "another body" in problem
+
+
+def test_a_message_that_waits_without_a_body_is_found_by_the_deep_check(emitted):
+    _damage(emitted.path, "UPDATE outbox SET body = NULL WHERE seq = 1")
+    (problem,) = emitted.upkeep().problems(deep=True)
+    assert "is pending and has no body" in problem
+
+
+#: Dies at a failpoint on its way: claims, marks an item with a message, and finishes with one more.
+WORK = """
+import sys
+from ranonce.stores.sqlite.store import SqliteStore
+from tests.contract.acting import claim, ledger_over, verdict
+from tests.contract.emitting import mark, message
+ledger = ledger_over(SqliteStore(sys.argv[1]))
+held = claim(ledger)
+mark(ledger, held, "item", message(ledger, held, "item"))
+ledger.finish(held, verdict(messages=(message(ledger, held, "a"), message(ledger, held, "b"))))
+"""
+
+
+def killed_at(point, code, path):
+    env = {**os.environ, "RANONCE_FAILPOINT": point, "PYTHONPATH": os.getcwd()}
+    assert subprocess.run([sys.executable, "-c", code, path], env=env, timeout=60).returncode == -signal.SIGKILL, point
+
+
+MARK, FINISH = 2, 3  # commits, after that of the claim
+
+
+@pytest.mark.parametrize(
+    ("point", "marked", "finished"),
+    [
+        *((f"commit:{point}:{MARK}", False, False) for point in ("before-writes", "after-events", "before-commit")),
+        *((f"commit:{point}:{1}", False, False) for point in ("after-steps", "after-messages", "after-moves")),
+        (f"commit:after-commit:{MARK}", True, False),
+        *((f"commit:{point}:{FINISH}", True, False) for point in ("before-writes", "after-events", "before-commit")),
+        *((f"commit:{point}:{2}", True, False) for point in ("after-steps", "after-messages", "after-moves")),
+        ("commit:after-run:2", True, False),
+        ("commit:after-drop", True, False),
+        (f"commit:after-commit:{FINISH}", True, True),
+    ],
+)
+def test_work_that_dies_on_its_way_leaves_its_messages_with_what_they_belong_to_or_not_at_all(
+    path, point, marked, finished
+):
+    killed_at(point, WORK, path)
+    store = SqliteStore(path)
+    wanted = ["item"] * marked + ["a", "b"] * finished
+    assert [known.key.rpartition("/")[2] for known in store.upkeep().all_messages()] == wanted
+    assert store.steps(ask().key, START, 1) == ["item"] * marked
+    assert [run.status for run in store.runs("job", 0, 1 << 60)] == ["done" if finished else "running"]
+
+
+DELIVER = """
+import sys
+from ranonce import messages as rules
+from ranonce.stores.sqlite.store import SqliteStore
+from tests.contract.emitting import ROUTE, settled, take
+store = SqliteStore(sys.argv[1])
+(taken,) = take(store, 1)
+queue = store.outbox().queue("web", 1)
+closing = rules.Closing(4e9, "429")
+store.outbox().exchange("web", [settled(store, taken)], closing=closing, take=rules.take(queue, ROUTE, "me", 1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("point", "then"),
+    [
+        ("exchange:after-moves:2", ["sending", "pending"]),
+        ("exchange:before-commit:2", ["sending", "pending"]),
+        ("exchange:after-commit:2", ["sent", "sending"]),
+    ],
+)
+def test_an_exchange_that_dies_on_its_way_is_written_whole_or_not_at_all(emitted, point, then):
+    killed_at(point, DELIVER, emitted.path)
+    assert states(emitted) == then
+    assert (emitted.outbox().queue("web", 1).closed_until is not None) == (then[0] == "sent")
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_messages_of_a_finish_in_the_callers_transaction_come_with_it_or_not_at_all(path, end):
+    ledger = ledger_over(SqliteStore(path))
+    held = claim(ledger)
+    mark(ledger, held, "one", message(ledger, held, "a"))
+    told = verdict(messages=(message(ledger, held, "a"), message(ledger, held, "b")))
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("BEGIN IMMEDIATE")
+    store = ledger.store.inside(db)
+    snap = store.read(held.key, held.window.start)
+    known = store.outbox().known([each.key for each in told.messages])
+    assert store.commit(finish(snap, held, told, {}), held.key, snap.version) is None  # a is there already
+    assert store.commit(finish(snap, held, told, known), held.key, snap.version) is not None
+    assert db.in_transaction
+    db.execute(end)
+    db.close()
+    assert [known.key.rpartition("/")[2] for known in ledger.store.upkeep().all_messages()] == (
+        ["a", "b"] if end == "COMMIT" else ["a"]
+    )
+
+
+def test_a_temporary_table_that_hides_the_outbox_is_refused(path):
+    ledger = ledger_over(SqliteStore(path))
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("CREATE TEMP TABLE outbox (key)")
+    db.execute("BEGIN IMMEDIATE")
+    with pytest.raises(UsageError, match="temporary table outbox"):
+        ledger.store.inside(db)
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "statement", ["due", "next_due", "sending", "messages_undelivered", "destinations", "tally", "waiting"]
+)
+def test_what_waits_is_found_without_looking_at_what_was_sent(path, statement):
+    db = sqlite3.connect(path)
+    values = [None] * max(EFFECTS[statement].count("?"), 0)
+    values = values if "?1" not in EFFECTS[statement] else [None] * 6
+    plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {EFFECTS[statement]}", values))
+    db.close()
+    assert "INDEX outbox_" in plan
+    assert "SCAN outbox" not in plan.replace("SCAN outbox USING INDEX outbox_undelivered", "")
+
+
+def test_people_can_ask_for_messages_with_plain_sql(emitted):
+    settle(emitted, *take(emitted, 1))
+    db = sqlite3.connect(emitted.path)
+    waiting = (
+        "SELECT destination, state, count(*), min(created_at) FROM outbox WHERE state NOT IN ('sent', 'dropped')"
+        " GROUP BY 1, 2"
+    )
+    ((destination, state, count, since),) = db.execute(waiting).fetchall()
+    assert (destination, state, count, since[10], since[-1]) == ("web", "pending", 1, "T", "Z")
+    assert db.execute("SELECT name, CAST(result AS TEXT) FROM steps").fetchall() == [("a", "r"), ("b", "r")]
+    db.close()
+
+
+def test_a_full_disk_leaves_an_exchange_undone(emitted):
+    (first, second) = take(emitted)
+    move = settled(emitted, first)
+    pages = emitted._db.execute("PRAGMA page_count").fetchone()[0]
+    emitted._db.execute(f"PRAGMA max_page_count = {pages}")
+    huge = move.replace(now=move.now.replace(receipt="x" * 100_000))
+    with pytest.raises(StoreUnavailable, match="is full"):
+        emitted.outbox().exchange("web", [settled(emitted, second), huge])
+    assert states(emitted) == ["sending", "sending"]
+
+
 # --- upkeep ---
 
 
-def old_ledger(folder):
-    """Make a ledger file as the first format had it."""
+def old_ledger(folder, number=1):
+    """Make a ledger file as an older format had it."""
     path = folder / "old.db"
     db = sqlite3.connect(path, isolation_level=None)
-    schema = (Path(__file__).parent / "data" / "sqlite_schema_format_1.sql").read_text()
+    schema = (Path(__file__).parent / "data" / f"sqlite_schema_format_{number}.sql").read_text()
+    pruned_seq = ", 0" if number > 1 else ""
     db.executescript(
-        f"PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; {schema}"
-        f"INSERT INTO ledger VALUES (1, '{LEDGER}', '2026-01-01T00:00:00.000Z', 1, NULL);"
+        f"PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {number}; {schema}"
+        f"INSERT INTO ledger VALUES (1, '{LEDGER}', '2026-01-01T00:00:00.000Z', 1, NULL{pruned_seq});"
     )
     db.close()
     path.chmod(0o600)
     return str(path)
+
+
+def without_comments(sql):
+    lines = (line.partition(" -- ")[0] for line in (sql or "").splitlines())
+    return " ".join(" ".join(lines).split())
 
 
 def tables_of(path):
@@ -258,7 +523,10 @@ def tables_of(path):
             name: sorted(row[1:4] for row in db.execute(f"PRAGMA table_info({name})"))
             for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
         }
-        others = sorted(db.execute("SELECT type, name FROM sqlite_schema WHERE type <> 'table'"))
+        others = sorted(
+            (kind, name, without_comments(sql))
+            for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_schema WHERE type <> 'table'")
+        )
         return columns, others, db.execute("PRAGMA user_version").fetchone()
     finally:
         db.close()
@@ -276,14 +544,29 @@ def test_an_older_ledger_says_how_to_bring_it_up_to_date(tmp_path):
         SqliteStore(old_ledger(tmp_path))
 
 
-def test_an_upgraded_ledger_has_the_tables_of_a_new_one_and_works(tmp_path, path):
-    old = old_ledger(tmp_path)
+@pytest.mark.parametrize("number", range(1, FORMAT))
+def test_an_upgraded_ledger_has_the_tables_of_a_new_one_and_works(tmp_path, path, number):
+    old = old_ledger(tmp_path, number)
     assert upgrade(old)
     assert not upgrade(old)
     assert tables_of(old) == tables_of(path)
     ledger = ledger_over(SqliteStore(old))
-    ledger.finish(claim(ledger), verdict())
+    emit(ledger)
+    assert settle(ledger.store, *take(ledger.store)) == "sent"
     ledger.store.upkeep().prune("job", Retention(4e9, 4e9))
+
+
+def test_the_checks_of_an_upgraded_ledgers_tables_are_those_of_a_new_one(tmp_path, path):
+    old = old_ledger(tmp_path, 2)
+    upgrade(old)
+    told = []
+    for file in (old, path):
+        db = sqlite3.connect(file)
+        tables = "SELECT name, sql FROM sqlite_schema WHERE name IN ('outbox', 'destinations', 'steps')"
+        told.append({name: without_comments(sql) for name, sql in db.execute(tables)})
+        db.close()
+    assert told[0] == told[1]
+    assert len(told[0]) == 3
 
 
 def test_another_ledger_than_the_one_that_is_meant_is_not_upgraded(tmp_path):

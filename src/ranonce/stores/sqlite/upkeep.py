@@ -16,12 +16,13 @@ from ranonce.errors import StoreUnavailable, UsageError
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import prunable
 from ranonce.messages import UNDELIVERED
+from ranonce.stores import values
 from ranonce.stores.base import FIRST, Epoch, Place, Pruned, buried, spared
 from ranonce.stores.sqlite.create import sync_folder
 from ranonce.stores.sqlite.effects import SQL as EFFECTS
 from ranonce.stores.sqlite.effects import message_of, prune_effects, step_of
 from ranonce.stores.sqlite.file import quoted, translated
-from ranonce.stores.sqlite.rows import event_of, gate_row, read_instant, run_of, text_of, tombstone_of
+from ranonce.stores.sqlite.rows import damaged, event_of, gate_row, read_instant, run_of, text_of, tombstone_of
 from ranonce.stores.statements import load
 
 TYPE_CHECKING = False
@@ -132,10 +133,10 @@ class SqliteUpkeep:
         return (event_of(row[:-1]).replace(output=row[-1]) for row in self._rows(SQL["events_by_window_with_output"]))
 
     def all_messages(self) -> Iterator[Message]:
-        return map(message_of, self._rows(EFFECTS["all_messages"]))
+        return map(_sound_message, map(message_of, self._rows(EFFECTS["all_messages"])))
 
     def all_steps(self) -> Iterator[Step]:
-        return map(step_of, self._rows(EFFECTS["all_steps"]))
+        return map(_sound_step, map(step_of, self._rows(EFFECTS["all_steps"])))
 
     @contextmanager
     def view(self) -> Iterator[None]:
@@ -239,6 +240,23 @@ class SqliteUpkeep:
         finally:
             copy.close()
             _sync(building)
+
+
+def _sound_message(message: Message) -> Message:
+    """Return a message that the tables of another ledger would take, too. A damaged file holds others."""
+    values.message_of(values.message_values(message), message.body, message.seq)
+    counts = (message.generation, message.attempt, message.tries + 1, message.failures + 1, len(message.digest) - 63)
+    if not (message.key and message.run.job and message.run.window and message.destination) or min(counts) < 1:
+        raise damaged(message.key)
+    return message
+
+
+def _sound_step(step: Step) -> Step:
+    values.step_of(values.step_values(step), step.result)
+    named = step.run.job and step.run.window and step.name
+    if not named or min(step.generation, step.attempt) < 1 or not isinstance(step.result, bytes | None):
+        raise damaged(step.name)
+    return step
 
 
 def _flaw(message: Message) -> str | None:
