@@ -510,7 +510,7 @@ def test_a_held_row_is_waited_for_no_longer_than_it_says_and_the_transaction_goe
     ledger, db, admin, schema, table, effect, effects, monkeypatch
 ):
     with claim(ledger) as run:
-        monkeypatch.setattr("ranonce.stores.postgres.PostgresStore.wait_seconds", 0.3, raising=False)
+        monkeypatch.setattr("ranonce.stores.postgres.store.PostgresStore.wait_seconds", 0.3, raising=False)
         with run._connections.lend() as lent:
             lent.store.wait_seconds = 0.3
         with admin.transaction():

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ranonce.stores.postgres.store import PostgresStore
 
 SQL = load("postgres/outbox.sql")
+LARGEST_NUMBER_BITS = 63
 CREATED_AT, DUE_AT, STEP_AT = 11, 12, 7  # among the values of a message, and of a step
 
 
@@ -95,6 +96,8 @@ class PostgresOutbox:
         return {message.key: message for message in found}
 
     def message(self, name: int | str) -> Message | None:
+        if isinstance(name, int) and name.bit_length() > LARGEST_NUMBER_BITS:
+            return None
         rows = self._ask("by_seq" if isinstance(name, int) else "by_key", name)
         return message_with_body(rows[0]) if rows else None
 
