@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from ranonce.doctor import claims, clocks, host, jobs, locks, places, records, store, witness
+from ranonce.doctor import claims, clocks, deliveries, host, jobs, locks, places, records, store, witness
 from ranonce.doctor.finding import RESTORE, Check, Finding, step_of
 from ranonce.doctor.kinds import kind_of
 from ranonce.errors import RanonceError
@@ -63,6 +63,7 @@ def examine(patient: Patient) -> Iterator[Finding]:
         yield check.problem("which one is meant is not known", "mend the configuration, or name it: --store URL")
         return
     yield from jobs.declared(config, patient.names, patient.environ)
+    yield from deliveries.declared(config, patient.environ)
     states, none = host.states(patient.environ)
     yield from none
     ledger, unread = _on_this_host(config, states)
@@ -122,6 +123,7 @@ def _of_store(patient: Patient, config: Config, opened: Store, ledger: _Ledger) 
         steps.append(("journal", lambda: witness.every_line(journal, opened)))
     if patient.deep:
         steps.append(("events", lambda: records.records(opened, restore=ledger.kind.restore, gaps=ledger.kind.gaps)))
+        steps.append(("bodies", lambda: deliveries.bodies(opened, ledger.kind.restore)))
     steps += [
         ("losses", lambda: store.losses(opened)),
         ("clock", lambda: clocks.clock(opened, journal, ledger.facts)),
@@ -135,6 +137,7 @@ def _of_store(patient: Patient, config: Config, opened: Store, ledger: _Ledger) 
     steps += [
         ("triggers", lambda: claims.triggers(opened, chosen())),
         ("gates", lambda: claims.gates(opened)),
+        ("messages", lambda: deliveries.waiting(opened, config, patient.names)),
     ]
     for name, step in steps:
         yield from _unbroken(name, step)
