@@ -137,7 +137,8 @@ class RedisOutbox:
     def numbers(self, after: int, limit: int = PIECE) -> Iterator[list[bytes]]:
         """Yield the numbers of all messages after one, in order, in pieces."""
         while True:
-            words = ("ZRANGEBYSCORE", self._keys("numbers"), f"({after}", "+inf", "LIMIT", 0, limit)
+            since = f"({after}" if after else "-inf"
+            words = ("ZRANGEBYSCORE", self._keys("numbers"), since, "+inf", "LIMIT", 0, limit)
             found: list[bytes] = self._connection.ask(words)[0]
             if not found:
                 return

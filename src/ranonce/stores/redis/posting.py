@@ -151,8 +151,8 @@ def write_step(plan: Plan, step: Step) -> None:
     job, place = step.run.job, step_place(step.run, step.window_start, step.generation, step.name)
     key, result = plan.key("results", job), b"" if step.result is None else b"\n" + step.result
     plan.check("lacks", key, place)
+    plan.write("add", plan.key("steps", job), step.window_start, place)  # first: it may turn out to be no index
     plan.write("set", key, place, instant(step.at), following(step.attempt).encode() + result)
-    plan.write("add", plan.key("steps", job), step.window_start, place)
 
 
 def step_place(key: RunKey, window_start: int, generation: int, name: str) -> str:

@@ -76,17 +76,18 @@ def _places(store: RedisStore, messages: Sequence[Message]) -> list[str]:
         number, keys = message.seq or 0, store.keys
         asked += [("ZSCORE", keys(what, message.destination), f"{number:016d}") for what in OF_A_DESTINATION]
         asked += [("ZSCORE", keys(what, message.run.job), number) for what in ("undelivered", "emitted")]
+        asked.append(("ZSCORE", keys("numbers"), number))
         asked.append(("HEXISTS", keys("bodies"), number))
     answers = store.connection.ask(*asked) if asked else []
-    told, size = [], len(OF_A_DESTINATION) + 3
+    told, size = [], len(OF_A_DESTINATION) + 4
     for first, message in enumerate(messages):
-        *scores, undelivered, emitted, body = answers[first * size : (first + 1) * size]
+        *scores, body = answers[first * size : (first + 1) * size]
         index = INDEXES.get(message.state)
         due = [None if what != index else message.due_at for what in OF_A_DESTINATION]
         start = float(message.window_start)
         waits = start if message.state in UNDELIVERED else None
-        found = [None if score is None else float(score) for score in (*scores, undelivered, emitted)]
-        if found != [*due, waits, start]:
+        found = [None if score is None else float(score) for score in scores]
+        if found != [*due, waits, start, float(message.seq or 0)]:
             told.append(f"it is {message.state}, and its indexes say otherwise")
         elif not body and message.state in UNDELIVERED:
             told.append("its body is gone")
