@@ -11,7 +11,17 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from benchmarks import claims, commands, contention, importing, passthrough, questions, server_questions, servers
+from benchmarks import (
+    claims,
+    commands,
+    contention,
+    delivery,
+    importing,
+    passthrough,
+    questions,
+    server_questions,
+    servers,
+)
 from benchmarks.measure import FULL, QUICK, Benchmark, Figure, Line, Sizes
 from ranonce.filesystem import file_system_of
 
@@ -30,6 +40,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "valkey": servers.valkey,
     "server-process": servers.processes,
     "server-probe": server_questions.probe,
+    "deliver-http": delivery.http,
+    "deliver-nats": delivery.nats,
 }
 
 

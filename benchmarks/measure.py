@@ -32,6 +32,7 @@ class Sizes:
     output_bytes: int  # the longer output; the shorter is a thirtieth of it
     imported_lines: int  # of a hand-made ledger
     imports: int
+    messages: int  # delivered in one measurement
 
 
 FULL = Sizes(
@@ -55,6 +56,7 @@ FULL = Sizes(
     output_bytes=1_000_000_000,
     imported_lines=1_000_000,
     imports=5,
+    messages=5_000,
 )
 QUICK = Sizes(
     rounds=5,
@@ -77,6 +79,7 @@ QUICK = Sizes(
     output_bytes=300_000_000,
     imported_lines=200_000,
     imports=3,
+    messages=2_000,
 )
 
 

@@ -37,6 +37,7 @@ TINY = Sizes(
     output_bytes=3_000_000,
     imported_lines=3_000,
     imports=1,
+    messages=12,
 )
 
 
