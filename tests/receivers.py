@@ -9,7 +9,7 @@ import ssl
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -33,8 +33,8 @@ class Received:
         return self.headers.get("idempotency-key", "").strip('"')
 
 
-#: What a server does with a request: bytes to answer with, or how its connection ends after them.
-Act = Callable[[Received], "bytes | str | list[bytes | str]"]
+#: What a server does with a request: bytes to answer with, and how its connection ends after them, if it does.
+Act = Callable[[Received], "bytes | str | Iterable[bytes | str]"]
 
 
 def answer(status: int, body: bytes | object = b"", headers: Mapping[str, str] | None = None) -> bytes:
@@ -102,6 +102,11 @@ class Receiver:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
+    def await_closed(self, connections: int) -> None:
+        """Wait until the work on so many connections has ended."""
+        for thread in self._threads[1 : connections + 1]:
+            thread.join(10)
+
     def _start(self, work: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)
         self._threads.append(thread)
@@ -148,7 +153,7 @@ class Receiver:
                 finally:
                     with self._lock:
                         self._working -= 1
-                for one in acts if isinstance(acts, list) else [acts]:
+                for one in [acts] if isinstance(acts, (bytes, str)) else acts:
                     if isinstance(one, str):
                         return end(connection, one)
                     connection.sendall(one)
