@@ -14,7 +14,7 @@ from ranonce.ledger import CLOCK_JUMP_SECONDS
 from ranonce.lifecycle import FAILED, FUTURE_SLACK_SECONDS, HELD, RUNNING, STOPPED, Retention, prunable
 from ranonce.liveness import abandoned, forget
 from ranonce.record import Record
-from ranonce.stores.base import FIRST, spared
+from ranonce.stores.base import FIRST, Wanted, spared
 from ranonce.timefmt import DAY, FIRST_INSTANT, format_duration
 
 TYPE_CHECKING = False
@@ -44,7 +44,8 @@ class JobPruned(Record):
     """What became of one job's runs. `kept`: how many old ones stay, by reason; `complete`: all of them were gone to.
 
     Reasons are `held`, `stopped`, `running` (each waits for somebody), `failed` (kept longer than what is done) and
-    `newest` (the newest run, the newest done one, and the one with the ledger's last event).
+    `newest` (the newest run, the newest done one, and the one with the ledger's last event). `undelivered` messages of
+    windows that old stay, too.
     """
 
     job: str
@@ -52,6 +53,7 @@ class JobPruned(Record):
     events: int
     kept: dict[str, int]
     complete: bool = True
+    undelivered: int = 0
 
 
 # --- how far back ---------------------------------------------------------------------------------------------------
@@ -113,7 +115,8 @@ def prune_job(
         runs, events = runs + batch.runs, events + batch.events
         told(runs, events)
         if batch.upto is None:
-            return JobPruned(job, runs, events, _kept(_old_ones(ledger.store, job, keep), ledger.store, job, keep))
+            kept = _kept(_old_ones(ledger.store, job, keep), ledger.store, job, keep)
+            return JobPruned(job, runs, events, kept, undelivered=_undelivered(ledger.store, job, keep))
         place = batch.upto
     return JobPruned(job, runs, events, {}, complete=False)
 
@@ -132,7 +135,20 @@ def would_prune(ledger: OpenLedger, jobs: list[str], keep: Retention) -> list[Jo
             told[job] = told[job].replace(runs=told[job].runs + 1)
         elif why is not None:
             told[job].kept[why] = told[job].kept.get(why, 0) + 1
-    return list(told.values())
+    return [one.replace(undelivered=_undelivered(store, one.job, keep)) for one in told.values()]
+
+
+def leaves_effects(ledger: OpenLedger, jobs: list[str]) -> bool:
+    """Say whether runs of these jobs may have left steps or messages, which would go with them."""
+    store = ledger.store
+    return next(store.upkeep().all_steps(), None) is not None or any(
+        store.outbox().messages(Wanted(job=job), limit=1) for job in jobs
+    )
+
+
+def _undelivered(store: Store, job: str, keep: Retention) -> int:
+    """Count the messages of old windows that wait for somebody: they stay, whatever becomes of their runs."""
+    return sum(one.count for one in store.outbox().waiting(job, FIRST.window_start, int(min(keep.done_before, FAR))))
 
 
 def _kept(runs: Iterable[Run], store: Store, job: str, keep: Retention) -> dict[str, int]:

@@ -429,3 +429,30 @@ def test_a_full_disk_loses_nothing(small):  # noqa: F811 - the fixture
     filler.unlink()
     pruned(small)
     assert (windows(small), buried(small)) == ([NEWEST], 10)
+
+
+# --- messages and steps ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.every_store
+def test_steps_and_delivered_messages_go_along_and_what_waits_stays_and_is_said(world):
+    planted = plant_days(world, declared_at="2026-07-01T00:00:00Z")
+    sent = planted.message(OLD[0], "sent", state="sent")
+    waits = planted.message(OLD[0], "waits", state="unsure")
+    planted.step(OLD[0], "one")
+    stays = "1 message of windows that old stays, not delivered yet: ranonce outbox list"
+    dry = world.ranonce("prune", "--dry-run").out.decode().splitlines()
+    assert "Their steps and delivered messages would go along." in dry
+    assert stays in dry
+    assert planted.store.outbox().message(sent.key) is not None
+    ran = world.ranonce("prune")
+    assert stays in ran.out.decode().splitlines()
+    assert planted.store.outbox().message(sent.key) is None
+    assert planted.store.outbox().message(waits.key) == waits
+    assert list(planted.store.upkeep().all_steps()) == []
+    assert pruned(world)["jobs"][0]["undelivered"] == 1
+
+
+def test_where_no_message_waits_none_is_mentioned(old):
+    assert b"message" not in old.ranonce("prune", "--dry-run").out
+    assert b"message" not in old.ranonce("prune").out

@@ -12,7 +12,16 @@ from ranonce.cli.probe import unknown_job
 from ranonce.cli.report import table, write, write_json
 from ranonce.errors import RanonceError, StoreUnavailable
 from ranonce.names import check_job_name
-from ranonce.pruning import Bounds, JobPruned, bounds, clear_attempts, clear_journal, prune_job, would_prune
+from ranonce.pruning import (
+    Bounds,
+    JobPruned,
+    bounds,
+    clear_attempts,
+    clear_journal,
+    leaves_effects,
+    prune_job,
+    would_prune,
+)
 from ranonce.receipts import say
 from ranonce.signals import Signals, die_by
 from ranonce.timefmt import DAY, format_instant
@@ -44,9 +53,10 @@ COMMAND = Command(
         *LEDGER_OPTIONS,
     ),
     description="""Removes runs with their events, of all jobs or of those named. A tombstone stays, so that a pruned
-    window is never run again. Held, stopped and running runs stay, however old, and so does the newest run of each job.
-    Ages are counted to the newest recorded event, not to the clock. Jobs go on meanwhile; after a break the same
-    command goes on. The ledger's file does not shrink: its space is used again.
+    window is never run again. Its steps and its delivered messages go along; messages that are not delivered stay, and
+    so do the keys of messages that are not of one window. Held, stopped and running runs stay, however old, and so does
+    the newest run of each job. Ages are counted to the newest recorded event, not to the clock. Jobs go on meanwhile;
+    after a break the same command goes on. The ledger's file does not shrink: its space is used again.
 
     It also lets this host's journal forget what is pruned, and removes the files of attempts that ended a day ago.""",
 )
@@ -63,6 +73,7 @@ class _Told:
         self.journal: Forgotten | None = None
         self.complete = dry_run
         self.goes_on = True
+        self.effects = False  # whether steps or messages may go along, for a rehearsal
 
     def runs(self) -> int:
         return sum(job.runs for job in self.jobs)
@@ -107,6 +118,7 @@ def _prune(ledger: OpenLedger, jobs: list[str], told: _Told, signals: Signals) -
     keep = told.limits.keep
     if told.dry_run:
         told.jobs = would_prune(ledger, jobs, keep)
+        told.effects = told.runs() > 0 and leaves_effects(ledger, jobs)
         return
     for key, outcome in ledger.settle_unrecorded():
         ledger.warnings.append(f"recorded first what an earlier run could not: {key} {outcome}")
@@ -170,6 +182,7 @@ def _as_json(told: _Told) -> dict[str, Any]:
 
 def _job_as_json(job: JobPruned, dry_run: bool) -> dict[str, Any]:
     told = {"job": job.job, "runs": job.runs, "events": job.events, "kept": job.kept, "complete": job.complete}
+    told["undelivered"] = job.undelivered
     if dry_run:
         del told["events"]
     return told
@@ -190,6 +203,11 @@ def _lines(told: _Told) -> list[str]:
         rows = [(job.job, f"{job.runs:,}", _kept(job)) for job in shown]
         lines += ["", *table(("JOB", "RUNS", "KEPT THOUGH OLD"), rows)]
     notes = []
+    if told.effects:
+        notes.append("Their steps and delivered messages would go along.")
+    if waiting := sum(job.undelivered for job in told.jobs):
+        stay = "stays" if waiting == 1 else "stay"
+        notes.append(f"{_count(waiting, 'message')} of windows that old {stay}, not delivered yet: ranonce outbox list")
     if told.attempts:
         notes.append(f"Removed the files of {_count(told.attempts, 'attempt')} that ended without a verdict.")
     if told.journal is not None:
