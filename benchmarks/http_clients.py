@@ -157,7 +157,7 @@ def rates(requests: int, rounds: int) -> dict[tuple[str, int], list[float]]:
     here = [name for name in CLIENTS if name == "ours" or importlib.util.find_spec(name) is not None]
     found: dict[tuple[str, int], list[float]] = {(name, count): [] for count in IN_FLIGHT for name in here}
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
-        server = multiprocessing.get_context("fork").Process(target=serve, args=(listener,), daemon=True)
+        server = multiprocessing.get_context("spawn").Process(target=serve, args=(listener,), daemon=True)
         server.start()
         port = listener.getsockname()[1]
         try:

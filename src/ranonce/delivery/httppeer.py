@@ -42,11 +42,11 @@ class Address(Record):
 
 def url(value: object) -> str:
     """Return the address of a destination as it is written, `${NAME}` still in it. Raises UsageError."""
-    written = text(value)
+    written = _printable(value, "this address")
     scheme = written.partition(":")[0].lower()
     if not written.startswith("${") and scheme not in _PORTS:
         raise UsageError("this is no address that begins with https:// or http://.", "Write https://HOST/PATH.")
-    rest = written.partition("://")[2]
+    rest = written.partition("://")[2] or written
     user = _without_variables(rest).partition("/")[0].rpartition("@")[0]
     if user and not user.endswith(":"):
         raise _literal("the address holds a password, or a user without one")
@@ -71,10 +71,17 @@ def headers(value: object) -> dict[str, str]:
             raise UsageError(
                 f"the header {name} is not set here.", "It follows from the message and from the other settings."
             )
-        found[name] = text(written)
+        found[name] = _printable(written, f"the header {name}")
         if _SECRET_WORD.search(name) and not _VARIABLE.search(found[name]):
             raise _literal(f"the header {name} holds a secret")
     return found
+
+
+def _printable(value: object, what: str) -> str:
+    """Return text on one line, or refuse it without showing it: there may be a secret in it."""
+    if isinstance(value, str) and value and not value.isprintable():
+        raise UsageError(f"{what} holds control characters.", "Take them out.")
+    return text(value)
 
 
 def address_of(
