@@ -23,7 +23,9 @@ print("received", os.environ["RANONCE_MESSAGE_KEY"])
 """
 
 
-def fill(store: Store, keys: Iterable[str], *, day: int = 0, destination: str = "web", body: bytes = b"payload") -> None:
+def fill(
+    store: Store, keys: Iterable[str], *, day: int = 0, destination: str = "web", body: bytes = b"payload"
+) -> None:
     """Let a run of a day end, with messages of these keys."""
     emit(ledger_over(store), day, *keys, destination=destination, body=body)
 

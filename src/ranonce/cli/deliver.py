@@ -119,8 +119,8 @@ class _Delivery:
             crew.start_all()
         self._see_to_the_end(crew, max((spec.route.timeout for spec in specs.values()), default=0.0))
         try:
-            if crew.unavailable is not None:
-                raise crew.unavailable
+            if problem := crew.fatal or crew.unavailable:
+                raise problem
             return self._sum_up(ledger, [*specs, *strangers], bool(broken or strangers or crew.unusable))
         except StoreUnavailable as error:
             if self._signals.first is None:
@@ -174,9 +174,9 @@ class _Delivery:
     # --- while it goes on ---
 
     def _watch(self, crew: Crew) -> None:
-        while self._signals.first is None and not self._orders.spent:
+        while self._signals.first is None and not self._orders.spent and crew.fatal is None:
             look_at = boot_clock() + crew.look()
-            while self._signals.first is None and (left := look_at - boot_clock()) > 0:
+            while self._signals.first is None and crew.fatal is None and (left := look_at - boot_clock()) > 0:
                 self._tell(crew)
                 self._signals.wait(left)
 

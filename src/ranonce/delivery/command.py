@@ -138,13 +138,13 @@ class CommandCarrier:
         told.go_on()
         status = told.status
         if told.timed_out:
-            return Answer(UNKNOWN, f"it was ended after {self._spec.route.timeout:g} seconds. {told.said}".rstrip())
+            return Answer(UNKNOWN, _and(f"it was ended after {self._spec.route.timeout:g} seconds", told.said))
         if status == 0:
             return Answer(DELIVERED, told.receipt)
         if status < 0:
-            return Answer(UNKNOWN, f"it died by signal {-status}. {told.said}".rstrip())
+            return Answer(UNKNOWN, _and(f"it died by signal {-status}", told.said))
         kind = NOT_RECEIVED if status in self._retry else REFUSED if status in self._refuse else UNKNOWN
-        return Answer(kind, f"exit {status}: {told.said}" if told.said else f"exit {status}", answered=kind != UNKNOWN)
+        return Answer(kind, _and(f"exit {status}", told.said), answered=kind != UNKNOWN)
 
 
 class _Conversation:
@@ -250,6 +250,10 @@ class _Conversation:
             self._open.remove(fd)
             self._poll.unregister(fd)
         self._tails[fd] = (self._tails[fd] + piece)[-TAIL_BYTES:]
+
+
+def _and(how: str, said: str) -> str:
+    return f"{how}: {said}" if said else how
 
 
 def _last_line(tail: bytes) -> str:

@@ -7,7 +7,7 @@ from threading import Thread
 
 from ranonce.delivery.orders import spread
 from ranonce.delivery.worker import FIRST_PAUSE_SECONDS, Worker
-from ranonce.errors import ConfigError, RanonceError, StoreUnavailable
+from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable
 from ranonce.messages import lease_over, take
 from ranonce.record import Record
 
@@ -81,10 +81,11 @@ class Crew:
         self._ends: deque[tuple[str, Exception | None]] = deque()
         self._pause = FIRST_PAUSE_SECONDS
         self.unavailable: StoreUnavailable | None = None
+        self.fatal: Exception | None = None  # what ended a worker, and concerns all of them
         self.unusable: set[str] = set()
 
     def news(self) -> list[Settled | Trouble]:
-        """Return what was told since the last call. Raises what ended a worker, if it ends all."""
+        """Return what was told since the last call."""
         self._collect()
         told = []
         while self._news.told:
@@ -117,6 +118,10 @@ class Crew:
             self.unavailable = error
             self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
             return spread(max(self._pause, self._orders.poll))
+        except NotThisLedger as error:
+            self._orders.stop()
+            self.fatal = error
+            return 0.0
         if self.unavailable is not None:
             self._news.trouble("", "The store is back.", "")
         self.unavailable, self._pause = None, FIRST_PAUSE_SECONDS
@@ -153,7 +158,7 @@ class Crew:
         self._wake()
 
     def _collect(self) -> None:
-        """See how workers have ended. Raises what is nobody's fault but ours, and what concerns every destination."""
+        """See how workers have ended."""
         while self._ends:
             name, problem = self._ends.popleft()
             if isinstance(problem, ConfigError):
@@ -165,6 +170,4 @@ class Crew:
                     self.unavailable = problem
             elif problem is not None:
                 self._orders.stop()
-                if isinstance(problem, RanonceError):
-                    raise problem
-                raise RuntimeError(f"the worker of {name} broke") from problem
+                self.fatal = problem

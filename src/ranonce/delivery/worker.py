@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 
     from ranonce.delivery.base import Sender
     from ranonce.delivery.orders import Listener, Orders
+    from ranonce.errors import RanonceError
     from ranonce.messages import Closing, Message, Queue, Route, Take
     from ranonce.stores.base import Exchanged, Store
 
+#: A store that was moved away, or another one in its place, may come back like one that is out of reach.
+AWAY = (StoreUnavailable, NotThisLedger)
 #: No answer waits longer than this to be written while others are still on their way.
 SETTLE_SECONDS = 0.25
 #: Pauses between two attempts at a store that is away, each spread by chance.
@@ -207,8 +210,6 @@ class Worker:
                 if said is None and self._hold.stuck():
                     problem = "no answer came, long after its time was over"
                     break
-        except NotThisLedger:
-            raise  # what is not written now never will be
         except Exception as error:  # noqa: BLE001 - a mistake of ours in one kind of destination stops no other
             problem = f"sending went wrong here: {type(error).__name__}: {error}"
         for message in self._hold.held():
@@ -259,7 +260,7 @@ class Worker:
             clock = self._store.clock()
             moves = [rules.renewed(message, clock.domain, clock.now) for message in held]
             moved = self._outbox.exchange(self._route.destination, moves).moved
-        except StoreUnavailable as error:
+        except AWAY as error:
             self._is_away(error)
             return self._hold.renew_every / 5
         self._is_back()
@@ -274,7 +275,7 @@ class Worker:
             return
         try:
             self._exchange([], None, "")
-        except StoreUnavailable as error:
+        except AWAY as error:
             self._is_away(error)
             self._ask_again_at = self._clock() + self._next_pause()
 
@@ -311,7 +312,7 @@ class Worker:
             return
         try:
             known = self._outbox.known([outcome.taken.key for outcome in outcomes])
-        except StoreUnavailable as error:
+        except AWAY as error:
             self._is_away(error)  # they are kept, and the next exchange comes here again
             return
         for outcome in outcomes:
@@ -329,13 +330,13 @@ class Worker:
     # --- a store that is away ---
 
     def _enduring(self, ask: Callable[[], Any]) -> Any:
-        """Ask the store until it answers, as long as that is worth something. Raises StoreUnavailable."""
+        """Ask the store until it answers, as long as that is worth something. Raises what `AWAY` holds."""
         while True:
             try:
                 answer = ask()
-            except StoreUnavailable as error:
+            except AWAY as error:
                 self._is_away(error)
-                if not self._goes_on_waiting():
+                if not self._goes_on_waiting(error):
                     raise
                 pause = self._next_pause()
                 if self._orders.stopped:
@@ -346,12 +347,12 @@ class Worker:
                 self._is_back()
                 return answer
 
-    def _goes_on_waiting(self) -> bool:
+    def _goes_on_waiting(self, error: RanonceError) -> bool:
         assert self._away_since is not None
         away = self._clock() - self._away_since
         if self._orders.stopped:
             return bool(self._unsettled) and away < self._orders.leaving
-        if self._orders.watch:
+        if self._orders.watch and isinstance(error, StoreUnavailable):
             return True
         return bool(self._unsettled or self._lost) and away < self._orders.outage
 
@@ -359,10 +360,10 @@ class Worker:
         self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
         return self._pause * (0.5 + self._chance() / 2)
 
-    def _is_away(self, error: StoreUnavailable) -> None:
+    def _is_away(self, error: RanonceError) -> None:
         if self._away_since is None:
             self._away_since = self._clock()
-            waiting = f" {len(self._unsettled)} answers wait here to be written." if self._unsettled else ""
+            waiting = f" Answers that wait here to be written: {len(self._unsettled)}." if self._unsettled else ""
             self._listener.trouble(self._route.destination, error.sentence, f"It is asked again.{waiting}")
 
     def _is_back(self) -> None:
