@@ -302,9 +302,9 @@ def take(queue: Queue, route: Route, sender: str, most: int) -> Take | None:
 
 def _doubtful(message: Message, route: Route, wall: float) -> bool:
     """Whether one more try could be received as a second message: an earlier one may have been received, and this one
-    may come too late for the destination to know it."""
+    may come too late for the destination to know it. A clock that was set back since tells nothing of how late."""
     since = message.doubt_since
-    return since is not None and wall + route.timeout - since > route.dedupes
+    return since is not None and not 0 <= wall - since <= route.dedupes - route.timeout
 
 
 def renewed(message: Message, domain: str, now: float) -> Move:
