@@ -308,6 +308,15 @@ def test_of_two_that_read_the_same_queue_one_takes(ledger, outbox):
     assert {known.sender for known in outbox.queue("web", 10).sending} == {"one"}
 
 
+def test_whoever_read_the_queue_before_another_took_takes_nothing_else_of_it_either(ledger, outbox):
+    emit(ledger, 0, "a", "b")
+    queue = outbox.queue("web", 10)
+    first, second = (Take(queue.version, 0.0, rules.take(queue, ROUTE, "me", 2).moves[at : at + 1]) for at in (0, 1))
+    assert outbox.exchange("web", take=first).taken
+    assert not outbox.exchange("web", take=second).taken  # it knew nothing of what the rate has left
+    assert keys(outbox.queue("web", 10).due) == ["b"]
+
+
 def test_nothing_is_taken_where_one_of_the_messages_is_not_as_it_was(ledger, store, outbox):
     emit(ledger, 0, "a", "b", "c")
     queue = outbox.queue("web", 10)
@@ -422,7 +431,7 @@ def test_a_closed_destination_gives_nothing_to_anybody_and_the_others_do(ledger,
 
 
 def test_the_later_closing_wins(outbox):
-    for until, why in ((4e9, "first"), (3.9e9, "earlier"), (4.1e9, "later")):
+    for until, why in ((4e9, "first"), (4.1e9, "later"), (3.9e9, "earlier")):
         outbox.exchange("web", closing=Closing(until, why))
     assert closed(outbox) == (4.1e9, "later")
 
@@ -466,6 +475,29 @@ def test_what_a_dead_deliverer_had_is_anybodys_once_its_lease_is_over(kind, ledg
     known = store.outbox().message(taken.key)
     assert (known.state, known.sender, known.failures) == (then, "", 1)
     assert known.doubt_since == pytest.approx(taken.taken_at, abs=0.002)
+
+
+@pytest.mark.parametrize("sender", ["me", "another"])
+def test_what_was_decided_of_an_earlier_try_does_not_end_a_later_one(kind, ledger, store, sender):
+    emit(ledger)
+    (first,) = take(store, route=DEDUPING)
+    late = settled(store, first, Answer(REFUSED), route=DEDUPING)
+    kind.pass_time(store, DEDUPING.lease_seconds + 1)
+    lapse(store, DEDUPING)
+    (waiting,) = store.outbox().messages(Wanted())
+    store.outbox().exchange("web", [Move(waiting, waiting.replace(due_at=waiting.created_at))])
+    (second,) = take(store, route=DEDUPING, sender=sender)
+    assert store.outbox().exchange("web", [late]).moved == frozenset()
+    assert (states(store), second.tries) == ([SENDING], 2)
+
+
+@pytest.mark.parametrize("wrong", [{"tries": 2}, {"sender": "another"}, {"state": PENDING}])
+def test_a_move_is_written_only_if_state_tries_and_sender_are_as_they_were(ledger, store, outbox, wrong):
+    emit(ledger)
+    (taken,) = take(store)
+    move = settled(store, taken)
+    assert outbox.exchange("web", [Move(move.was.replace(**wrong), move.now)]).moved == frozenset()
+    assert outbox.exchange("web", [move]).moved == {taken.key}
 
 
 def test_a_deliverer_keeps_what_it_renews(kind, ledger, store, outbox):
