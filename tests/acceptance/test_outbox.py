@@ -275,6 +275,14 @@ def test_all_messages_to_one_destination_are_tried_now_but_those_in_doubt(world,
     assert [state(planted, each.key) for each in messages] == [PENDING, PENDING, UNSURE]
 
 
+def test_a_destination_that_is_misspelt_is_refused_with_the_nearest(world, planted):
+    planted.message(WINDOW)
+    said = world.ranonce("outbox", "retry", "--destination", "slak")
+    assert said.exit == 64
+    assert "there is no destination 'slak', and no message to it." in said.sentence
+    assert "slack" in said.sentence.partition("to it.")[2]
+
+
 @pytest.mark.parametrize("words", [(), ("1", "--destination", "slack"), ("1", "--reason", "x")])
 def test_a_retry_of_nobody_knows_what_is_refused(world, planted, words):
     planted.message(WINDOW)

@@ -215,7 +215,8 @@ class _Outbox:
         if names:
             messages = self._named(names)
         else:
-            messages = list(every(self.outbox, self._wanted(frozenset((PENDING, DEAD, SENDING, UNSURE)))))
+            messages = list(every(self.outbox, self._wanted(UNDELIVERED)))
+            self._known_destination(destination, messages)
         opened = [
             name
             for name in sorted({destination} if destination else {message.destination for message in messages})
@@ -243,8 +244,16 @@ class _Outbox:
         else:
             asked = frozenset(states) | (frozenset((SENDING,)) if UNSURE in states else frozenset())
             messages = list(every(self.outbox, self._wanted(asked)))
+            self._known_destination(destination, messages)
         answers = resolve_all(self.ledger, messages, as_, reason[:LONGEST_TEXT], by=who(self.ledger.host.host))
         return self._tell(messages, answers, f"resolved as {as_}", "resolved", [], bulk=not names)
+
+    def _known_destination(self, name: str, messages: Sequence[Message]) -> None:
+        """Refuse a name that nobody knows: it may be misspelt. UsageError."""
+        known = {*self.destinations.config.destinations, *self.outbox.destinations()}
+        if not messages and name not in known:
+            step = nearest(name, sorted(known)) if known else "No destination is declared, and no message waits."
+            raise UsageError(f"there is no destination {name!r}, and no message to it.", step)
 
     def _named(self, names: Sequence[str]) -> list[Message]:
         return list({message.key: message for message in map(self._message, names)}.values())
