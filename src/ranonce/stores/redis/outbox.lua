@@ -199,6 +199,40 @@ for number = 2, #KEYS do
 end
 return {'undelivered', found}
 
+-- name: tally
+-- How many of these messages there are of each kind: state, whether emitted before an instant, job, count, the first
+-- instant. Then the numbers of those whose values a pattern does not take apart.
+-- KEYS: the ledger, messages. ARGV: the ledger, the instant, the numbers.
+local before, names = tonumber(word()), {}
+while at < ARGS do
+  names[#names + 1] = word()
+end
+local kinds, order, others = {}, {}, {}
+for number, value in ipairs(values(KEYS[2], names)) do
+  local state, created, job = string.match(
+    value or '', '^%["(%a+)",%d+,"[^"\\]*",[%d.]+,([%d.]+),"[^"\\]*","([^"\\]*)",')
+  local instant = tonumber(created or '')
+  if instant then
+    local late = instant < before and 'late' or ''
+    local name = state .. '\n' .. late .. '\n' .. job
+    local kind = kinds[name]
+    if not kind then
+      kind = {state, late, job, 0, instant, created}
+      kinds[name] = kind
+      order[#order + 1] = kind
+    end
+    kind[4] = kind[4] + 1
+    if instant < kind[5] then kind[5], kind[6] = instant, created end
+  else
+    others[#others + 1] = names[number]
+  end
+end
+local answer = {}
+for number, kind in ipairs(order) do
+  answer[number] = {kind[1], kind[2], kind[3], whole(kind[4]), kind[6]}
+end
+return {'tally', answer, others}
+
 -- name: sums
 -- How many there are of what must be as many: messages, their keys and their numbers; those in the indexes of all jobs,
 -- those of them that are not delivered, and those in the indexes of destinations; then the numbers of jobs that have not

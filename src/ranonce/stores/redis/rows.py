@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: The script that writes, where messages are written; and what is asked about messages. What a run without them needs
 #: stands in a file of its own; the others are read when one of them is asked for.
 WRITE_MESSAGES = "write messages"
-OUTBOX_SCRIPTS = ("queue", "known", "undelivered", "sums")
+OUTBOX_SCRIPTS = ("queue", "known", "undelivered", "tally", "sums")
 #: The words that the answers of a script begin with, where they are others than its name and what any may say.
 SAYS = {
     "write": (b"written", b"raced", b"other", b"seq", b"denied"),

@@ -99,6 +99,7 @@ SCRIPTS: dict[bytes, tuple[Fits, ...]] = {
     b"queue": (_queue,),
     b"known": (_known,),
     b"undelivered": (_row(_text, _texts),),
+    b"tally": (_row(_text, _all(_row(_text, _text, _text, _digits, _text)), _texts),),
     b"sums": (_row(_text, *(_count,) * 6, _counts),),
     b"counts": (_row(_text, *(_count,) * 7, _counts),),
 }
