@@ -86,7 +86,8 @@ def with_http_client(port: int, requests: int, in_flight: int) -> None:
 
 
 def with_ours(port: int, requests: int, in_flight: int) -> None:
-    from ranonce.delivery.httpwire import Peer, Wire, request
+    from ranonce.delivery.httpline import Peer, request
+    from ranonce.delivery.httpwire import Wire
 
     def work(count: int) -> None:
         wire = Wire(Peer("127.0.0.1", port))

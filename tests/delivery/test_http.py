@@ -503,9 +503,18 @@ def test_one_that_is_reset_right_before_the_write_is_replaced_since_nothing_has_
     destination = to(receiver.url, dedupes=True, concurrency=1)
     assert destination.send(message("a")).kind == DELIVERED
     receiver.await_closed(1)
-    monkeypatch.setattr("ranonce.delivery.httpwire._Line.is_quiet", lambda line: True)  # the look came before the reset
+    monkeypatch.setattr("ranonce.delivery.httpline.Line.is_quiet", lambda line: True)  # the look came before the reset
     assert destination.send(message("b")).kind == DELIVERED
     assert receiver.arrived == {"a": 1, "b": 1}
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(
+    to: Destinations, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ranonce.delivery.httpwire.LONGEST_IDLE_SECONDS", -1.0)
+    destination = to(receiver.url, dedupes=True, concurrency=1)
+    destination.sends(message("a"), message("b"))
+    assert receiver.accepted == 2
 
 
 def test_a_connection_whose_answer_did_not_end_is_not_used_again(to: Destinations, receiver: Receiver) -> None:

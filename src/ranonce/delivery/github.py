@@ -19,8 +19,9 @@ from ranonce import __version__
 from ranonce.delivery.base import Spec
 from ranonce.delivery.credentials import credential
 from ranonce.delivery.httpanswers import masked, parsed, quoted, wait_of
+from ranonce.delivery.httpline import NotSentError, header_problem, request
 from ranonce.delivery.httppeer import address_of, url
-from ranonce.delivery.httpwire import NotSentError, UnansweredError, Wire, header_problem, request
+from ranonce.delivery.httpwire import UnansweredError, Wire
 from ranonce.delivery.pool import Pool
 from ranonce.delivery.spec import FOREVER, from_environment
 from ranonce.errors import ConfigError, UsageError

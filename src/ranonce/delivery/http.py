@@ -17,8 +17,9 @@ from ranonce import __version__
 from ranonce.delivery.base import Spec
 from ranonce.delivery.credentials import credential
 from ranonce.delivery.httpanswers import answer_of, masked
+from ranonce.delivery.httpline import NotSentError, header_problem, request
 from ranonce.delivery.httppeer import address_of, headers, url
-from ranonce.delivery.httpwire import NotSentError, UnansweredError, Wire, header_problem, request
+from ranonce.delivery.httpwire import UnansweredError, Wire
 from ranonce.delivery.pool import Pool
 from ranonce.delivery.signing import secrets_of, signed
 from ranonce.delivery.spec import from_environment

@@ -8,7 +8,7 @@ import ssl
 from base64 import b64encode
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ranonce.delivery.httpwire import Peer, Proxy
+from ranonce.delivery.httpline import Peer, Proxy
 from ranonce.errors import ConfigError, UsageError
 from ranonce.names import shown_path
 from ranonce.record import Record
