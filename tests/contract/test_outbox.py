@@ -266,15 +266,15 @@ def test_a_destination_that_nobody_wrote_to_has_an_empty_queue(store, outbox):
 def test_what_is_due_comes_with_its_body_and_the_longest_due_first(ledger, store, outbox):
     emit(ledger, 0, "a", "b", "c", "d")
     emit(ledger, 1, "e", destination="mail")
-    a, b, *_ = outbox.messages(Wanted())
+    a, _, c, _ = outbox.messages(Wanted())
     now = store.clock().wall
-    later = [Move(a, a.replace(due_at=now + 500)), Move(b, b.replace(due_at=now - 100))]
+    later = [Move(a, a.replace(due_at=now + 500)), Move(c, c.replace(due_at=now - 100))]
     outbox.exchange("web", later)
     queue = outbox.queue("web", 10)
-    assert keys(queue.due) == ["b", "c", "d"]
+    assert keys(queue.due) == ["c", "b", "d"]
     assert {known.body for known in queue.due} == {b"payload"}
     assert queue.next_due == pytest.approx(now + 500, abs=0.002)
-    assert keys(outbox.queue("web", 2).due) == ["b", "c"]
+    assert keys(outbox.queue("web", 2).due) == ["c", "b"]
     assert outbox.queue("web", 0).due == ()
 
 
