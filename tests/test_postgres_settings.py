@@ -11,12 +11,14 @@ import pytest
 
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import Retention
+from ranonce.messages import Closing
 from ranonce.stores import site_of
-from ranonce.stores.base import Scope
+from ranonce.stores.base import Intake, Scope, Wanted
 from ranonce.stores.postgres import site
 from ranonce.stores.postgres.store import PostgresStore
 from ranonce.storeurl import server_of
 from tests.contract.acting import ask, claim, ledger_over, verdict
+from tests.contract.emitting import mark, message, settle, take
 from tests.contract.stores import LEDGER
 from tests.ledgers import AFTER, BEFORE
 from tests.servers import PostgresServer
@@ -46,12 +48,33 @@ def url(postgres: PostgresServer) -> str:
     return address
 
 
+def with_messages(ledger: OpenLedger, day: int) -> None:
+    """Run a day's window with an item and messages, one of which is being sent."""
+    held = claim(ledger, day)
+    mark(ledger, held, "item", message(ledger, held, "a"), result=b"\x00\xff")
+    assert len(take(ledger.store)) == 1
+    ledger.finish(held, verdict(messages=(message(ledger, held, "b", body=b"\x00\\"),)))
+
+
 def told(store: PostgresStore) -> list[object]:
     """Return all that a store tells."""
     read = store.read(ask(2).key, ask(2).window.start).replace(now=0.0, wall=0.0)
     upkeep = store.upkeep()
     scope = Scope(BEFORE, AFTER, AFTER, 3, 0.0)
+    outbox, (day, generation) = store.outbox(), (ask(1).window.start, 1)
+    [first, *_] = outbox.messages(Wanted())
     return [
+        outbox.queue("web", 9).replace(now=0.0, wall=0.0),
+        outbox.messages(Wanted(job="job", window_start=day, destination="web", states=frozenset({"pending"}))),
+        outbox.message(first.seq),
+        outbox.known([first.key]),
+        outbox.destinations(),
+        outbox.tally("web", AFTER),
+        outbox.waiting("job", BEFORE, AFTER),
+        store.steps(ask(1).key, day, generation),
+        store.step(ask(1).key, day, generation, "item"),
+        list(upkeep.all_messages()),
+        list(upkeep.all_steps()),
         read,
         store.leases("job"),
         store.jobs(),
@@ -73,14 +96,16 @@ def told(store: PostgresStore) -> list[object]:
 def test_what_a_role_is_set_to_changes_nothing_that_is_read(url, name, value):
     plain = ledger_over(PostgresStore(url, wait_seconds=20))
     plain.finish(claim(plain, 0), verdict("failed"))
-    plain.finish(claim(plain, 1), verdict())
+    with_messages(plain, 1)
     plain.store.upkeep().accept_loss("a test", "me")
     ledger = OpenLedger(PostgresStore(with_setting(url, name, value), wait_seconds=20), folder=None, wait_seconds=2)
     held = claim(ledger, 2)
     assert told(ledger.store) == told(PostgresStore(url, wait_seconds=20))
     assert abs(ledger.store.clock().wall - plain.store.clock().wall) < 20
     assert ledger.renew(held, "forbid") is None
-    assert ledger.finish(held, verdict()) is None
+    assert ledger.finish(held, verdict(messages=(message(ledger, held, "c"),))) is None
+    assert [settle(ledger.store, one) for one in take(ledger.store)] == ["sent"] * 2
+    assert ledger.store.outbox().exchange("web", closing=Closing(4e9, "closed")).taken is False
     assert ledger.store.upkeep().prune("job", Retention(AFTER, AFTER)).runs
 
 
@@ -104,7 +129,15 @@ PLANTED = (
             ("json_build_array", ("text", "boolean", "numeric", "numeric"), "json"),
             ("json_build_array", ("integer", "numeric"), "json"),
             ("json_build_array", (*["text"] * 3, "bigint", "text", "integer", "bigint", "text"), "json"),
+            ("json_build_array", ("json", "boolean"), "json"),
+            ("json_build_array", ("json", "bigint", "integer"), "json"),
+            ("json_build_array", (*["text"] * 4, "bigint", *["text"] * 3, "bigint", "bigint", "text"), "json"),
+            ("json_build_array", (*["text"] * 3, "boolean", "bigint", "numeric"), "json"),
+            ("json_build_array", ("text", "bigint", "text", "bigint"), "json"),
             ("array_to_json", ("bigint[]",), "json"),
+            ("array_to_json", ("text[]",), "json"),
+            ("length", ("character varying",), "integer"),
+            ("jsonb_array_length", ("json",), "integer"),
             ("unnest", ("text[]",), "SETOF text"),
             ("hashtextextended", ("text", "integer"), "bigint"),
             ("length", ("{schema}.events",), "integer"),
@@ -149,10 +182,13 @@ def test_what_others_put_on_the_search_path_is_not_called(trapped):
     assert store.ask("SHOW search_path")[0][0].startswith("evil")
     ledger = ledger_over(store)
     ledger.finish(claim(ledger, 0), verdict("failed"))
+    with_messages(ledger, 1)
     held = claim(ledger, 2)
     assert ledger.renew(held, "forbid") is None
     assert told(store)[-1] == []
-    assert ledger.finish(held, verdict()) is None
+    assert ledger.finish(held, verdict(messages=(message(ledger, held, "c"),))) is None
+    assert [settle(store, one) for one in take(store)] == ["sent"] * 2
+    assert store.upkeep().take_in(Intake(messages=tuple(store.upkeep().all_messages())), lambda *_: False).events == 0
     assert store.upkeep().prune("job", Retention(AFTER, AFTER)).runs
     store.upkeep().accept_loss("a test", "me")
     site = site_of(trapped, wait_seconds=20)
@@ -169,7 +205,16 @@ GRAMMAR = {
 }
 CALL = re.compile(r"""(?<![\w."}$])([a-z_]\w*) ?\(""", re.IGNORECASE)
 #: So small that they become part of the statement that calls them.
-INLINED = {"seconds", "instant", "run_values", "schedule_values", "gate_values", "event_values", "claims_of", "step_values"}
+INLINED = {
+    "seconds",
+    "instant",
+    "run_values",
+    "schedule_values",
+    "gate_values",
+    "event_values",
+    "claims_of",
+    "step_values",
+}
 
 
 def calls(text: str) -> set[str]:
