@@ -124,6 +124,13 @@ def test_a_doctor_of_one_job_tells_of_its_messages_only(world, planted):
     assert [level for level, _ in said(world, "messages", "j")] == [PROBLEM]
 
 
+@pytest.mark.parametrize("trigger", ["messages_are_not_lost", "messages_keep_their_body", "steps_are_not_changed"])
+def test_a_trigger_of_messages_or_steps_that_was_dropped_is_named(world, planted, trigger):
+    planted.store.close()
+    world.sql(f"DROP TRIGGER {trigger}")
+    assert said(world, "tables") == [(PROBLEM, f"the trigger {trigger} is missing")]
+
+
 def test_a_body_that_was_changed_is_found_by_a_deep_look(world, planted):
     whole = planted.message(WINDOW, "a")
     wrong = planted.message(WINDOW, "b", body=b"something else")

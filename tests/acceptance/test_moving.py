@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from tests.conftest import TODAY
+from tests.conftest import TODAY, World
 from tests.exchange.acting import said
 
 NIGHT = "2026-11-09T12:00:00Z"
@@ -212,3 +212,31 @@ def test_packed_and_foreign_files_are_named(world):
         ran = world.ranonce("import", str(path), "--every", "day")
         assert ran.exit == 64
         assert word in ran.sentence
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize(
+    ("words", "becomes", "said_of_it"),
+    [
+        ((), "unsure", "Messages: 1 unsure."),
+        (("--deliver-here",), "pending", "Messages: 1 pending."),
+    ],
+)
+def test_a_message_that_waits_comes_along(world, tmp_path_factory, words, becomes, said_of_it):
+    assert world.run(sh="printf hello | $RANONCE emit slack").exit == 0
+    path = str(world.root / "export.jsonl")
+    assert world.ranonce("export", "-o", path).exit == 0
+    other = World(tmp_path_factory.mktemp("other"))
+    other.init()
+    try:
+        ran = other.ranonce("import", path, *words)
+        assert ran.exit == 0, ran.err
+        assert said_of_it in ran.out.decode().splitlines()
+        (message,) = json.loads(other.ranonce("outbox", "list", "--json").out)["messages"]
+        assert (message["state"], message["destination"], message["job"]) == (becomes, "slack", "job")
+        assert other.ranonce("outbox", "show", message["key"], "--body").out == b"hello"
+    finally:
+        other.end()

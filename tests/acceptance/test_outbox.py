@@ -111,6 +111,13 @@ def test_a_message_is_shown_by_its_number_and_by_its_key(world, planted):
     assert f"ranonce outbox resolve {message.seq} --as sent|not-sent --reason TEXT" in by_number
 
 
+def test_what_is_not_known_of_a_message_has_no_line(world, planted):
+    message = planted.message(WINDOW, state=SENT, receipt="")
+    said = world.ranonce("outbox", "show", str(message.seq)).out.decode()
+    names = [line.split()[0] for line in said.splitlines()[1:] if line.startswith("  ")]
+    assert names == ["key", "from", "emitted", "tries", "type", "digest", "the"]
+
+
 def test_a_body_moves_no_cursor(world, planted):
     message = planted.message(WINDOW, body=b"a\x1b[2J\nb\x00\xff", error="evil\x1b[2J")
     said = world.ranonce("outbox", "show", str(message.seq)).out

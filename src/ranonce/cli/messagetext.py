@@ -41,7 +41,7 @@ def story(message: Message, *, late: bool, declared: bool) -> Iterator[str]:
         "type": message.content_type,
         "digest": message.digest,
     }
-    yield from (plain(f"  {name:<9} {value}") for name, value in told.items() if value is not None)
+    yield from (plain(f"  {name:<9} {value}") for name, value in told.items() if value)
     if not declared:
         yield "  the configuration here does not declare its destination"
     if (step := what_to_do(message)) is not None:
