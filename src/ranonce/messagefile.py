@@ -137,6 +137,8 @@ def close(file: MessagesFile) -> list[Emission]:
         os.pwrite(fd, _framed(json.compact(SEALED).encode()), os.fstat(fd).st_size)
     except (OSError, StoreUnavailable) as error:
         raise _damaged(path, str(error)) from error
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
     return found
 
 

@@ -6,7 +6,7 @@ Each `type: ignore` is a mistake that must be seen: one that is not seen is repo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, assert_type
 
@@ -90,6 +90,35 @@ def matched(ledger: Ledger) -> str:
 def truth(run: Run, refusal: Refusal) -> None:
     assert_type(run.__bool__(), Literal[True])
     assert_type(refusal.__bool__(), Literal[False])
+
+
+def emitted(run: Run) -> None:
+    run.emit("slack", "hello")
+    run.emit("api", {"total": 3}, key="total", scope="job", content_type="application/json")
+    run.emit("files", b"...", key="a")
+    run.emit("slack", None)  # type: ignore[arg-type]
+    run.emit("slack", 3)  # type: ignore[arg-type]
+    run.emit("slack", "hello", scope="world")  # type: ignore[arg-type]
+    run.emit("slack", "hello", "key")  # type: ignore[call-arg]
+
+
+def in_pieces(run: Run, issues: list[dict[str, int]]) -> None:
+    for issue in run.items(issues, key=lambda issue: issue["number"]):
+        assert_type(issue, dict[str, int])
+    for number in run.items(range(3)):
+        assert_type(number, int)
+    for _ in run.items(issues, key=lambda issue: issue):  # type: ignore[arg-type, return-value]
+        pass
+    assert_type(run.step("count", lambda: len(issues)), int)
+
+
+async def in_pieces_later(run: Run, lines: AsyncIterator[str]) -> None:
+    async def fetched() -> list[str]:
+        return []
+
+    async for line in run.items(lines):
+        assert_type(line, str)
+    assert_type(await run.step("fetch", fetched), list[str])
 
 
 def finished(run: Run, connection: sqlite3.Connection) -> None:

@@ -15,6 +15,8 @@ from ranonce.errors import (
     EX_NOT_EXECUTABLE,
     EX_NOT_FOUND,
     ClaimLost,
+    ConfigError,
+    NotThisLedger,
     OutcomeNotRecorded,
     StoreUnavailable,
     UsageError,
@@ -153,7 +155,7 @@ def _mark(
             Step(claim.key, claim.window.start, claim.generation, name, claim.attempt, now, printed or None),
             [message_of(emission, claim, now, item=name, resend=resend) for emission in emissions],
         )
-    except StoreUnavailable as error:
+    except (StoreUnavailable, NotThisLedger, ConfigError) as error:
         raise OutcomeNotRecorded(
             f"the step {name!r} ran, and that could not be recorded: {error.sentence}", "It will be run again."
         ) from error

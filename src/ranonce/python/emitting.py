@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from _thread import allocate_lock
+from collections.abc import Mapping
 from contextvars import ContextVar
 
 from ranonce.emission import JSON, OCTETS, TEXT, Emission, addressed, check_declared, checked, digest_of, message_of
@@ -20,7 +21,6 @@ from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from ranonce.ledger import OpenLedger
@@ -222,8 +222,9 @@ def _body(payload: object) -> tuple[bytes, str]:
             return payload.encode("utf-8"), TEXT
         except UnicodeEncodeError:
             raise UsageError(f"the payload {shown(payload)} is no text: it has lone surrogates.", _BYTES) from None
-    if isinstance(payload, (dict, list)):
-        return (json_of("the payload", payload) if payload else b""), JSON
+    if isinstance(payload, (Mapping, list)):
+        whole = payload if isinstance(payload, list) else dict(payload)
+        return (json_of("the payload", whole) if whole else b""), JSON
     raise UsageError(f"the payload is a {type(payload).__name__}.", "It is bytes, text, or a dict or list for JSON.")
 
 
