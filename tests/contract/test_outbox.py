@@ -266,7 +266,7 @@ def test_a_destination_that_nobody_wrote_to_has_an_empty_queue(store, outbox):
 def test_what_is_due_comes_with_its_body_and_the_longest_due_first(ledger, store, outbox):
     emit(ledger, 0, "a", "b", "c", "d")
     emit(ledger, 1, "e", destination="mail")
-    a, _, c, _ = outbox.messages(Wanted())
+    a, _, c, *_ = outbox.messages(Wanted())
     now = store.clock().wall
     later = [Move(a, a.replace(due_at=now + 500)), Move(c, c.replace(due_at=now - 100))]
     outbox.exchange("web", later)
