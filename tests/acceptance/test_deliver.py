@@ -293,6 +293,22 @@ def test_one_that_watches_outlives_a_store_that_is_away(world):
     assert len(received(file)) == 2
 
 
+def test_one_that_watches_waits_for_a_store_that_is_away_when_it_begins(world):
+    file = receiver(world)
+    world.wait_for_the_store(0.2)
+    put(world, "a")
+    with contextlib.closing(sqlite3.connect(world.store, isolation_level=None)) as db:
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        db.execute("BEGIN EXCLUSIVE")
+        watcher = world.start("deliver", "--watch", "--poll", "0.1s")
+        time.sleep(1.5)
+        assert watcher.process.poll() is None
+    wait_until(lambda: received(file))
+    watcher.signal(signal.SIGTERM)
+    ran = watcher.ends()
+    assert (ran.exit, "Traceback" in ran.err) == (-signal.SIGTERM, False)
+
+
 # --- a store in trouble meanwhile ---
 
 

@@ -19,6 +19,7 @@ STEPS = (
     "deliver:sent",
     "deliver:before-settle",
     "deliver:settled",
+    "exchange:after-moves",
     "exchange:before-commit",
     "exchange:after-commit",
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ranonce
+from tests.acceptance.test_delivery_crashes import STEPS as OF_A_DELIVERY
 from tests.conftest import EFFECT, TODAY, wait_until
 
 #: The places a run passes, in order. The first commit of a run is its claim, the second its verdict.
@@ -81,9 +82,8 @@ def attempts_that_started(world):
 def test_every_failpoint_is_killed_at():
     source = Path(ranonce.__file__).parent
     named = {name for file in source.rglob("*.py") for name in re.findall(r'failpoint\("([^"]+)"\)', file.read_text())}
-    assert named == {
-        re.sub(r":[0-9]+$", "", point) for point in (*OF_A_RUN, *SETTLING, *OF_UPKEEP, *OF_A_MOVE, *OF_A_PIECE)
-    }
+    killed_at = (*OF_A_RUN, *SETTLING, *OF_UPKEEP, *OF_A_MOVE, *OF_A_PIECE, *OF_A_DELIVERY)
+    assert named == {re.sub(r":[0-9]+$", "", point) for point in killed_at}
 
 
 @pytest.mark.every_store(cases=len(ON_EVERY_STORE))
