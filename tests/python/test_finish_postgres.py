@@ -7,6 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from ranonce.stores import open_store, site_of
 from ranonce.storeurl import server_of
 from tests.conftest import TODAY, wait_until
 from tests.contract.acting import ask
+from tests.outboxes import messages
 from tests.proxies import ANSWERED, Cut, Proxy
 from tests.python.conftest import NOON
 from tests.servers import PgBouncer, PostgresServer, private_folder, started
@@ -114,6 +116,57 @@ def test_effect_and_outcome_are_one_commit(ledger, here, db, effect, effects):
     assert here.attempt_files() == []
     assert here.leases() == []
     assert claim(ledger).reason == "done"
+
+
+def test_what_the_run_emits_goes_out_with_the_effect_and_the_outcome(ledger, here, db, effect, effects):
+    with claim(ledger) as run:
+        run.emit("crm", "paid", key="a")
+        effect(db, run)
+        assert messages(here) == []
+        db.commit()
+        assert [message.body for message in messages(here)] == [b"paid"]
+    assert (run.receipt.event, run.receipt.messages, effects()) == ("done", 1, 1)
+
+
+def test_rolled_back_no_message_goes_out_until_it_is_tried_again(ledger, here, db, effect, effects):
+    with claim(ledger) as run:
+        run.emit("crm", "paid", key="a")
+        effect(db, run)
+        db.rollback()
+        assert messages(here) == []
+        effect(db, run)
+        db.commit()
+    assert [message.body for message in messages(here)] == [b"paid"]
+    assert (run.receipt.event, effects()) == ("done", 1)
+
+
+def test_a_key_that_stood_for_another_body_before_is_noted_in_the_transaction(ledger, here, db, effect):
+    for day, body in ((NOON - timedelta(days=1), "first"), (NOON, "other")):
+        with claim(ledger, now=day) as run:
+            run.emit("crm", body, key="a", scope="job")
+            effect(db, run)
+            db.commit()
+        assert run.receipt.event == "done"
+    assert [message.body for message in messages(here)] == [b"first"]
+    assert [event for event, _, _ in here.events()][-2:] == ["done", "noted"]
+
+
+def test_runs_that_emit_the_same_in_transactions_beside_each_other_wait_for_the_first(ledger, address, here, effects):
+    other = Ledger.open()
+    with contextlib.closing(psycopg.connect(address)) as one, contextlib.closing(psycopg.connect(address)) as two:
+        with claim(ledger) as first, other.claim("other", every="day", now=NOON) as second:
+            for run in (first, second):
+                run.emit("crm", "paid", key="a", scope="ledger")
+            first.finish(connection=one)
+            waiting = threading.Thread(target=lambda: second.finish(connection=two))
+            waiting.start()
+            wait_until(lambda: two.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE)
+            one.commit()
+            waiting.join(20)
+            two.commit()
+        assert (first.receipt.messages, second.receipt.event) == (1, "done")
+    other.close()
+    assert [message.run.job for message in messages(here)] == ["job"]
 
 
 def test_the_drivers_own_transaction_blocks_will_do(ledger, address, here, effect, effects):
