@@ -349,10 +349,10 @@ def _of_destination(standing: Standing) -> Iterator[Finding]:
 
 
 def _how_they_stand(bucket: str, one: bool, standing: Standing) -> str:
-    waits = "waits" if one else "wait"
+    waits, them = ("waits", "it") if one else ("wait", "them")
     return {
         "unsent": f"{waits} to be sent",
-        "overdue": f"{waits} for longer than {format_duration(standing.late_after)} (does anything deliver them?)",
+        "overdue": f"{waits} for longer than {format_duration(standing.late_after)} (does anything deliver {them}?)",
         UNSURE: "may have been received, and a person must say",
         DEAD: f"{'is' if one else 'are'} given up: refused for good, or all attempts spent",
     }[bucket]

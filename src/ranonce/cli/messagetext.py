@@ -93,6 +93,7 @@ def last_words(message: Message) -> str:
 
 
 def is_about(event: Event, message: Message) -> bool:
+    """Say whether an event of a window tells of a message."""
     numbers = event.data.get("outbox")
     return (isinstance(numbers, list) and message.seq in numbers) or event.data.get("message") == message.key
 
