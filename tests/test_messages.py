@@ -527,7 +527,7 @@ class Deliveries(RuleBasedStateMachine):
     its time after one that it did not ignore. The clock is the store's; tries end within the route's timeout.
     """
 
-    @initialize(dedupes=st.sampled_from([0.0, 100.0, 3600.0]), attempts=st.integers(1, 5))
+    @initialize(dedupes=st.sampled_from([0.0, 60.0, 3600.0]), attempts=st.integers(1, 5))
     def begin(self, dedupes, attempts):
         self.route = Route("web", dedupes=dedupes, max_attempts=attempts, timeout=20.0, first_delay=5.0)
         self.boot, self.wall = 1000.0, NOW
@@ -543,7 +543,7 @@ class Deliveries(RuleBasedStateMachine):
             assert (self.message.state, self.message.tries, self.message.sender) == (was.state, was.tries, was.sender)
             self.message = move.now
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, 10.0, 25.0, 45.0, 1000.0, 4000.0]))
+    @rule(seconds=st.sampled_from([1.0, 10.0, 20.0, 45.0, 4000.0]))
     def time_passes(self, seconds):
         self.boot += seconds
         self.wall += seconds
@@ -567,7 +567,8 @@ class Deliveries(RuleBasedStateMachine):
 
     @precondition(lambda self: self.on_their_way)
     @rule(
-        after=st.floats(0.0, 1.0), kind=st.sampled_from([DELIVERED, THROTTLED, NOT_RECEIVED, UNKNOWN, REFUSED, "dies"])
+        after=st.sampled_from([0.0, 0.5, 1.0]),
+        kind=st.sampled_from([DELIVERED, THROTTLED, NOT_RECEIVED, UNKNOWN, REFUSED, "dies"]),
     )
     def is_sent(self, after, kind):
         """Its bytes arrive within the timeout, or do not; then the answer comes, at once or late, or never."""

@@ -336,6 +336,30 @@ def _damage(path, statement):
     db.close()
 
 
+TABLE_LEAF, INDEX_LEAF, PAGE = 13, 10, 4096  # sqlite.org/fileformat2.html
+
+
+@pytest.mark.parametrize(
+    ("kind", "holds", "whole"),
+    [(TABLE_LEAF, b"job:2025-11-10/web/30", "all_messages"), (INDEX_LEAF, b"2025-11-1030", "all_steps")],
+)
+def test_of_a_half_readable_file_what_comes_before_the_bad_page_is_gone_through(path, kind, holds, whole):
+    ledger = ledger_over(SqliteStore(path))
+    held = claim(ledger)
+    for number in range(60):
+        name = f"{number:02}"
+        mark(ledger, held, name, message(ledger, held, name, body=b"x" * 300), result=b"r" * 300)
+    ledger.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(Path(path).read_bytes())
+    (leaf,) = (at for at in range(0, len(data), PAGE) if data[at] == kind and holds in data[at : at + PAGE])
+    data[leaf : leaf + PAGE] = bytes(PAGE)
+    Path(path).write_bytes(data)
+    read = []
+    with pytest.raises(NotThisLedger, match="damaged"):
+        read.extend(getattr(SqliteStore(path).upkeep(), whole)())
+    assert 0 < len(read) < 60
+
+
 def test_a_body_that_is_not_the_one_that_was_emitted_is_found_by_the_deep_check(emitted):
     _damage(emitted.path, "UPDATE outbox SET body = x'00' WHERE seq = 2")
     assert emitted.upkeep().problems(deep=False) == []
