@@ -277,24 +277,29 @@ class MessagesFile:
         seen = os.fstat(self.fd)
         if seen.st_size or not seen.st_nlink:
             return False
-        self._unlink()
+        self.unlink()
         return not os.fstat(self.fd).st_size
 
     def remove(self) -> None:
         """Remove it, with those of steps beside it."""
+        used = os.fstat(self.fd).st_size
+        self.unlink()
         try:
-            used = os.fstat(self.fd).st_size
-            self._unlink()
             if used:
                 remove_beside(self.path)
         except OSError:
             pass  # read-only by now, and harmless
         os.close(self.fd)
 
-    def _unlink(self) -> None:
-        if not self.removed:
+    def unlink(self) -> None:
+        """Take its name away: nothing is added to it any more."""
+        if self.removed:
+            return
+        try:
             _unlink(self.path)
-            self.removed = True
+        except OSError:
+            return  # read-only by now: nothing can be added either
+        self.removed = True
 
 
 def examine(folder: str, owner: str, here: HostIdentity) -> Evidence:

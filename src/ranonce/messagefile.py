@@ -3,8 +3,8 @@
 `ranonce emit` appends to it, whoever is around it reads it once and closes it for good. A message is a line, after its
 length and CRC-32, that says what it is, and then its body, whose digest stands in the line. Each is one write under an
 exclusive lock: half a message is never taken for a whole one, and a file that has one is damaged, so that nobody takes
-what is left of it for all of it. A line that is a word is about the file: `sealed` (nothing is added any more), `step`
-(a step of the job keeps files of its own beside this one).
+what is left of it for all of it. A line that is a word is about the file: `step`, a step of the job keeps files of its
+own beside this one. Once the file has no name any more, nothing is added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ranonce.liveness import MessagesFile
 
-SEALED, STEP = "sealed", "step"
+STEP = "step"
 #: More than the line of a message ever has.
 LONGEST_LINE = 4096
 #: Whoever holds the lock for longer was stopped.
@@ -67,10 +67,9 @@ def add(path: str, emissions: list[Emission]) -> str:
     fd = _opened(path)
     try:
         _lock(fd, path)
-        lines = list(_lines(fd, path))
-        if any(line.word == SEALED for line in lines):
+        if not os.fstat(fd).st_nlink:
             raise _over()
-        kept = [line for line in lines if line.word is None]
+        kept = [line for line in _lines(fd, path) if line.word is None]
         known: dict[tuple[str, str, str], list[str]] = {}
         for line in kept:
             known.setdefault(line.names, []).append(line.digest)
@@ -134,7 +133,7 @@ def close(file: MessagesFile) -> list[Emission]:
                 if digest_of(line.content_type, body) != line.digest:
                     raise _damaged(path, f"the body at byte {line.at} is not what was emitted")
                 found.append(Emission(line.destination, body, line.content_type, line.key, line.scope))
-        os.pwrite(fd, _framed(json.compact(SEALED).encode()), os.fstat(fd).st_size)
+        file.unlink()
     except (OSError, StoreUnavailable) as error:
         raise _damaged(path, str(error)) from error
     finally:

@@ -263,3 +263,32 @@ def test_messages_of_another_run_around_it_are_not_its_own(world):
     inner = f"$RANONCE run inner --every day --now {NOON} -- /bin/sh -c 'echo in | $RANONCE emit slack'"
     world.run(job="outer", sh=f"echo out | $RANONCE emit slack; {inner}; exit 3")
     assert bodies(world) == {f"inner:{TODAY}/slack/-": b"in\n"}
+
+
+def test_windows_that_one_process_catches_up_have_their_own_messages_and_leave_no_handle_open(world):
+    days = [f"2026-11-0{day}" for day in range(1, 5)]
+    for day in days:
+        world.run(now=f"{day}T12:00:00Z", sh="$RANONCE stop --reason later")
+    script = 'ls /proc/$PPID/fd | wc -l >> "$PIDS/handles"; echo "$RANONCE_WINDOW" | $RANONCE emit slack'
+    ran = world.run(now="2026-11-04T13:00:00Z", sh=script)
+    assert [receipt["messages"] for receipt in ran.receipts] == [1] * 4, ran.err
+    assert list(bodies(world).values()) == [f"{day}\n".encode() for day in days]
+    assert len(set((world.pids / "handles").read_text().split())) == 1
+
+
+def test_a_look_after_a_crash_may_emit_what_the_crashed_attempt_could_not(world):
+    killed, child = world.hold(sh='echo hi | $RANONCE emit slack; echo $$ > "$PIDS/child"; sleep 60')
+    killed.signal(signal.SIGKILL)
+    os.killpg(child, signal.SIGKILL)
+    killed.ends()
+    wait_until(world.no_process_is_left)
+    look = "sh -c 'echo looked | $RANONCE emit slack'"
+    ran = world.run("--on-crash", "reconcile", "--reconcile", look)
+    assert (ran.exit, ran.receipt["reason"], ran.receipt["messages"]) == (0, "reconciled", 1), ran.err
+    assert bodies(world) == {f"job:{TODAY}/slack/-": b"looked\n"}
+
+
+def test_a_command_that_cannot_be_started_leaves_no_file(world):
+    ran = world.ranonce("run", "job", "--every", "day", "--now", NOON, "--", "no-such-command")
+    assert ran.exit == 127
+    assert world.attempt_files() == []

@@ -17,6 +17,7 @@ from ranonce.errors import UsageError
 from ranonce.lifecycle import Step
 from ranonce.messagefile import check_room
 from ranonce.messages import LONGEST_BODY
+from ranonce.stores.base import LostReply
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
@@ -198,7 +199,11 @@ class Emitter:
         claim = self._claim
         step = Step(claim.key, claim.window.start, claim.generation, piece.name, claim.attempt, now, result)
         with self._connections.lend() as ledger:
-            refusal = ledger.mark(claim, step, piece.messages(claim, now, resend=bool(self._resend)))
+            try:
+                refusal = ledger.mark(claim, step, piece.messages(claim, now, resend=bool(self._resend)))
+            except LostReply:
+                piece.recorded = True  # perhaps: so nobody is told that its messages are not sent
+                raise
             self._hear(ledger)
         piece.recorded = refusal is None
         return refusal
