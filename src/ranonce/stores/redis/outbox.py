@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 #: The indexes of a destination.
 OF_A_DESTINATION = ("pending", "sending", "aside")
-#: Messages that are read at once.
+#: Messages that are read at once, and how many where few are wanted.
 PIECE = 1000
+LEAST = 50
 #: Messages that the server counts at once: a few hundredths of a second.
 COUNTED = 5000
 
@@ -112,13 +113,13 @@ class RedisOutbox:
 
     def messages(self, wanted: Wanted, *, after: int = 0, limit: int = 100) -> list[Message]:
         found: list[Message] = []
-        for numbers in self._pieces(wanted, after):
+        for numbers in self._pieces(wanted, after, min(max(limit, LEAST), PIECE)):
             found += [message for message in self.read(numbers) if _is_wanted(message, wanted)]
             if len(found) >= limit:
                 break
         return found[:limit]
 
-    def _pieces(self, wanted: Wanted, after: int) -> Iterator[list[bytes]]:
+    def _pieces(self, wanted: Wanted, after: int, size: int) -> Iterator[list[bytes]]:
         """Yield the numbers of messages among which are all that are wanted, in order, through the smallest index."""
         waits = wanted.states is not None and wanted.states <= UNDELIVERED
         if wanted.job is not None:
@@ -129,11 +130,11 @@ class RedisOutbox:
         elif waits:
             found = self._undelivered([wanted.destination] if wanted.destination else self.every_destination())
         else:
-            yield from self.numbers(after)
+            yield from self.numbers(after, size)
             return
         numbers = sorted(number for number in _numbers(found) if number > after)
-        for first in range(0, len(numbers), PIECE):
-            yield [b"%d" % number for number in numbers[first : first + PIECE]]
+        for first in range(0, len(numbers), size):
+            yield [b"%d" % number for number in numbers[first : first + size]]
 
     def numbers(self, after: int, limit: int = PIECE) -> Iterator[list[bytes]]:
         """Yield the numbers of all messages after one, in order, in pieces."""
