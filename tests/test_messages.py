@@ -95,6 +95,12 @@ def test_a_late_answer_counts_if_it_is_proof_and_the_message_still_waits_for_som
             assert move is None
 
 
+@pytest.mark.parametrize("later", [{"tries": 2}, {"tries": 2, "sender": "other"}, {"sender": "other"}])
+@pytest.mark.parametrize("kind", [DELIVERED, THROTTLED, NOT_RECEIVED, UNKNOWN, REFUSED, NOT_BEGUN])
+def test_an_answer_to_an_earlier_try_does_not_end_a_later_one(kind, later):
+    assert rules.settle(message(SENDING, **later), message(SENDING), Answer(kind), PLAIN, NOW, 0.0) is None
+
+
 @pytest.mark.parametrize(
     ("as_", "state", "then"),
     [

@@ -554,6 +554,9 @@ def test_all_that_a_move_can_change_is_read_back(ledger, outbox):
     assert same == fixed.split(), "a new field: does a move change it?"
     assert outbox.exchange("web", [Move(was, now)]).moved == {was.key}
     assert outbox.message(was.key) == now.replace(body=b"payload")
+    again = now.replace(taken_at=None, doubt_since=None, settled_at=None, receipt=None, error=None, resolution=None)
+    assert outbox.exchange("web", [Move(now, again)]).moved == {was.key}
+    assert outbox.message(was.key) == again.replace(body=b"payload")
 
 
 # --- questions ------------------------------------------------------------------------------------------------------
