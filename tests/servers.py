@@ -207,8 +207,9 @@ class NatsServer(Server):
         return f"nats://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        store = self.folder / "streams"
-        return [str(self.program), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(store), *self.options]
+        words = [str(self.program), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", "streams", *self.options]
+        # It makes files at any time, and another session of pytest may close the folders above to it by then.
+        return ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(self.folder), *words]
 
     def answers(self) -> bool:
         """Whether it says who it is, and that it has streams."""
