@@ -156,6 +156,14 @@ def test_quiet_says_nothing_while_all_is_well(world):
     assert (ran.exit, ran.out, ran.err) == (0, b"", "")
 
 
+def test_quiet_says_once_what_needs_somebody_and_its_status_goes_on_saying_it(world):
+    shell(world, "kill -9 $$")
+    put(world, "a")
+    first, second = world.ranonce("deliver", "--quiet"), world.ranonce("deliver", "--quiet")
+    assert (first.exit, "message 1" in first.sentence) == (80, True)
+    assert (second.exit, second.out, second.err) == (80, b"", "")
+
+
 @pytest.mark.parametrize("redirection", [">&-", "> /dev/full", "2>&-", "2> /dev/full", "< /dev/null >&- 2>&-"])
 def test_an_output_that_is_closed_or_full_changes_nothing(world, redirection):
     file = receiver(world)

@@ -383,6 +383,35 @@ def test_an_answer_that_the_store_does_not_take_is_kept_and_the_message_not_sent
     assert sorted(bench.heard.told) == [("a", "sent"), ("b", "sent")]
 
 
+def test_an_answer_that_waits_longer_than_the_lease_is_still_what_counts(bench):
+    bench.fill("a")
+    store = Faulty(bench.store)
+    store.faults = ["", "away"]
+
+    def late(_: Message) -> Answer:
+        bench.time.now += 10 * PLAIN.lease_seconds
+        return SENT
+
+    bench.deliver(late, store=store)
+    assert bench.states() == {"a": "sent"}
+
+
+def test_what_is_answered_and_not_written_is_not_sent_again_though_somebody_gave_it_up(bench):
+    bench.fill("a")
+    store = Faulty(bench.store)
+    store.faults = ["", "away"]
+    orders = Orders(watch=True, poll=0.01)
+
+    def give_up(message: Message) -> Answer:
+        given_up = rules.Move(message, message.replace(state="pending", sender=""))
+        assert bench.store.outbox().exchange("web", [given_up]).moved
+        return SENT
+
+    bench.heard.settled = lambda message, answer: orders.stop()
+    assert bench.deliver(give_up, store=store, orders=orders, route=KEYED).came == ["a"]
+    assert bench.states() == {"a": "sent"}
+
+
 @pytest.mark.parametrize("fault", ["lost before", "lost after"])
 def test_a_take_whose_reply_was_lost_is_recognised_and_sent_once(bench, fault):
     bench.fill("a", "b")

@@ -247,7 +247,7 @@ class _Delivery:
         self._break_line()
         if self._as_json:
             _print({"event": "delivered", **whole, "destinations": counts})
-        elif not self._quiet or status in (EX_PERSON_NEEDED, EX_CONFIG):
+        elif not self._quiet:  # what is new of what needs somebody was said already: no mail every minute
             busy = {name: found for name, found in counts.items() if any(found.values())}
             if len(busy) > 1:
                 for name, found in busy.items():
