@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -283,6 +284,15 @@ def test_only_comments_since_the_message_was_emitted_are_looked_through(to: To, 
     to(github.api).send(again())
     asked = parse_qs(urlsplit(github.asked("GET")[-1]).query)
     assert parse_instant(asked["since"][0]) == EMITTED - CLOCKS_DIFFER_SECONDS
+
+
+def test_a_clock_here_that_is_days_ahead_hides_no_comment(to: To, github: Github) -> None:
+    there = time.time() - 10 * 86400
+    user = answer(200, {"login": "robot"}, {"Date": formatdate(there, usegmt=True)})
+    github.instead = lambda request: user if request.target == "/user" else None
+    github.comment(f"Done.\n\n{marker(KEY)}", at=there)
+    sent = again(created_at=time.time(), doubt_since=time.time())
+    assert to(github.api).send(sent).words.startswith("found: id=1;")
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -28,7 +28,7 @@ from ranonce.errors import ConfigError, UsageError
 from ranonce.jsontext import compact
 from ranonce.messages import DELIVERED, NOT_RECEIVED, REFUSED, THROTTLED, UNKNOWN, Answer
 from ranonce.record import Record
-from ranonce.settings import text
+from ranonce.settings import http_date, text
 from ranonce.timefmt import format_instant, shown
 
 TYPE_CHECKING = False
@@ -45,8 +45,8 @@ PUBLIC_API = "https://api.github.com"
 API_VERSION = "2022-11-28"
 #: The beginning of every marker of ours; a body that holds it is refused.
 MARKER = "<!-- ranonce-message "
-#: Comments are looked through from so long before the message was emitted: clocks differ.
-CLOCKS_DIFFER_SECONDS = 3600.0
+#: Comments are looked through from so long before the message was emitted, by the clock there: clocks differ.
+CLOCKS_DIFFER_SECONDS = 86400.0
 PAGE = 100  # comments
 MOST_PAGES = 50
 MOST_BYTES = 32 * 1024 * 1024  # of one page: a hundred comments of the longest
@@ -170,7 +170,7 @@ class GithubCarrier:
         self._site = site
         self._wire = Wire(site.address.peer)
         self._login: str | None = None
-        self._login_known = False
+        self._ahead: float | None = None  # seconds by which the clock here is ahead; None until somebody has asked
 
     def carry(self, message: Message) -> Answer:
         """Send a message and return what became of it. One that may have been received is looked for first."""
@@ -204,9 +204,9 @@ class GithubCarrier:
 
     def _found(self, message: Message, comment: Comment, mark: str, deadline: float) -> Any:
         """Return the comment that an earlier try has left, or None. Raises _NoAnswerError where that is not known."""
+        login, ahead = self._met(deadline)
         began = min(message.created_at, message.doubt_since or message.created_at) - CLOCKS_DIFFER_SECONDS
-        since = format_instant(max(began, 0.0))
-        login = self._own_login(deadline)
+        since = format_instant(max(began - ahead, 0.0))
         seen: set[object] = set()
         for page in range(1, MOST_PAGES + 1):
             path = f"{comment.path}?since={since}&per_page={PAGE}&page={page}"
@@ -223,12 +223,15 @@ class GithubCarrier:
                 return None
         raise _NoAnswerError(_not_looked(f"there are more than {MOST_PAGES * PAGE} comments since then"))
 
-    def _own_login(self, deadline: float) -> str | None:
-        """Return who we are there; None where that is not told (an app's token, say)."""
-        if not self._login_known:
-            self._login = _login_of({"user": parsed(self._looked("/user", deadline, may_be_refused=True).body)})
-            self._login_known = True
-        return self._login
+    def _met(self, deadline: float) -> tuple[str | None, float]:
+        """Return who we are there, and by how many seconds our clock is ahead. Nobody, where that is not told (to an
+        app, say)."""
+        if self._ahead is None:
+            reply = self._looked("/user", deadline, may_be_refused=True)
+            self._login = _login_of({"user": parsed(reply.body)})
+            there = http_date((reply.head.get("date") or "").strip())
+            self._ahead = 0.0 if there is None else max(time.time() - there, 0.0)
+        return self._login, self._ahead
 
     def _looked(self, path: str, deadline: float, *, may_be_refused: bool = False) -> Reply:
         """Return the answer to a question. Raises _NoAnswerError where it says nothing."""
