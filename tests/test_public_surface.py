@@ -14,19 +14,20 @@ from pathlib import Path
 import pytest
 
 import ranonce
-from ranonce.stores.base import Recovery, Site, Store, Upkeep
+from ranonce.stores.base import Outbox, Recovery, Site, Store, Upkeep
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["ranonce", *(info.name for info in pkgutil.walk_packages(ranonce.__path__, "ranonce."))]
 MODULES.remove("ranonce.__main__")
 FILES = (".py", ".sql", ".lua", ".typed")
-PORTS = (Store, Upkeep, Site, Recovery)
+PORTS = (Store, Upkeep, Site, Recovery, Outbox)
 #: What the ports say of the classes whose names end like this.
 PROMISED = {
     "Store": {**vars(Store), **vars(Upkeep)},
     "Upkeep": {**vars(Store), **vars(Upkeep)},
     "Site": vars(Site),
     "Recovery": vars(Recovery),
+    "Outbox": vars(Outbox),
 }
 
 
