@@ -11,6 +11,8 @@ import pytest
 
 from ranonce import ClaimLost, ConfigError, Ledger, Stop, UsageError, job
 from ranonce.messages import LONGEST_BODY, MOST_MESSAGES
+from ranonce.stores.base import LostReply
+from ranonce.stores.sqlite.store import SqliteStore
 from tests.conftest import TODAY
 from tests.outboxes import bodies, declare, messages
 from tests.python.conftest import NOON
@@ -253,3 +255,39 @@ def test_a_conflict_does_not_keep_the_transaction_from_being_committed(ledger, h
     assert bodies(here) == {"job/slack/a": b"hello"}
     assert later.receipt.messages == 0
     assert "stands for another body" in later.receipt.warnings[0]
+
+
+# --- a reply that is lost ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_lost_reply(monkeypatch):
+    """Let the reply to the next commit that has messages be lost, once it is committed."""
+    commit = SqliteStore.commit
+    lost = []
+
+    def losing(store, decision, key, after):
+        written = commit(store, decision, key, after)
+        if decision.messages and not lost:
+            lost.append(decision)
+            raise LostReply("the connection broke.", "")
+        return written
+
+    monkeypatch.setattr(SqliteStore, "commit", losing)
+    return lost
+
+
+def test_after_a_lost_reply_the_receipt_counts_what_was_committed(ledger, here, one_lost_reply):
+    with claim(ledger) as run:
+        run.emit("slack", "hello")
+    assert len(one_lost_reply) == 1
+    assert (run.receipt.event, run.receipt.messages, len(messages(here))) == ("done", 1, 1)
+
+
+def test_after_a_lost_reply_an_item_is_done_once(ledger, here, one_lost_reply):
+    with claim(ledger) as run:
+        for item in run.items(["a", "b"]):
+            run.emit("slack", item)
+    assert len(one_lost_reply) == 1
+    assert run.receipt.warnings is None
+    assert list(bodies(here).values()) == [b"a", b"b"]
