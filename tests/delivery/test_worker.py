@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -62,7 +63,8 @@ class Sends:
             answer = self.answers(message)
             if answer is not None:
                 yield message, answer
-            yield None
+            for _ in range(1 if answer else 100):
+                yield None
 
     def close(self) -> None:
         self.closed += 1
@@ -236,6 +238,25 @@ def test_a_destination_that_wants_to_be_left_alone_is_not_asked_again_by_anybody
     assert bench.deliver(route=KEYED).came == ["b", "c", "d", "e", "a"]  # b to e were given back, and are due since
 
 
+def test_a_destination_that_a_person_opens_is_not_closed_again_by_what_was_said_before(bench):
+    bench.fill("a", "b")
+    orders = Orders(watch=True, poll=0.01)
+    in_vain = threading.Timer(10, orders.stop)
+    in_vain.start()
+
+    def heard(message: Message, answer: Answer | None) -> None:
+        bench.store.outbox().exchange("web", closing=rules.Closing(None, "it is mended"))
+        if message.state == "sent":
+            orders.stop()
+
+    bench.heard.settled = heard
+    throttled = Answer(THROTTLED, "429", retry_after=600.0, answered=True)
+    bench.deliver(lambda message: throttled if message.key.endswith("/a") else SENT, orders=orders)
+    in_vain.cancel()
+    assert bench.states() == {"a": "pending", "b": "sent"}
+    assert bench.store.outbox().queue("web", 1).closed_until is None
+
+
 def test_no_more_are_begun_than_the_limit(bench):
     bench.fill("a", "b", "c", "d", "e")
     assert bench.deliver(orders=Orders(limit=2)).came == ["a", "b"]
@@ -301,7 +322,7 @@ def test_a_sender_that_never_answers_is_given_up(bench):
         bench.time.now += 100
 
     sender = bench.deliver(hang)
-    assert bench.of("a").state == "unsure"
+    assert (bench.of("a").state, bench.of("a").error) == ("unsure", "no answer came, long after its time was over")
     assert sender.closed
 
 
