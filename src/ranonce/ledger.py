@@ -353,12 +353,10 @@ class OpenLedger:
     def _tell_of_messages(self, held: Claim, verdict: Verdict, decision: Decision) -> None:
         """Note for the receipt how many messages go out with a verdict, and warn of those that contradict others."""
         self.sent = len(decision.messages)
-        if (
-            verdict.messages and decision.refusal is None and not decision.writes
-        ):  # it was committed; its reply was lost
-            ours = (held.key, held.generation, held.attempt)
+        if decision.refusal is None and not decision.writes:  # it was committed, and the reply was lost
+            ours = (held.key, held.generation, held.attempt, "")
             known = self._known(verdict.messages).values()
-            self.sent = sum((each.run, each.generation, each.attempt) == ours for each in known)
+            self.sent = sum((each.run, each.generation, each.attempt, each.item) == ours for each in known)
         self.warn_of_conflicts(decision)
 
     def warn_of_conflicts(self, decision: Decision) -> None:
