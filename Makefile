@@ -13,10 +13,11 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_OPTIONS ?=
 
-.PHONY: help demo test check style types imports documentation format docs bench clean
+.PHONY: help demo example test check style types imports documentation format docs bench clean
 
 help:
 	@echo 'make demo    a bad night: two nightly jobs, a crash, a missed night, a broken product'
+	@echo 'make example each comment once: killed jobs, deliverers and web workers'
 	@echo 'make test    all tests'
 	@echo 'make check   style, types, import rules, and whether the documentation is up to date'
 	@echo 'make bench   how fast it is, beside what is possible on this machine'
@@ -26,6 +27,9 @@ help:
 
 demo: .venv/installed
 	$(BIN)/python -m demo.first_night $(DEMO_OPTIONS)
+
+example: .venv/installed-dev
+	$(BIN)/python -m examples.side_effects
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n auto $(PYTEST_OPTIONS)
