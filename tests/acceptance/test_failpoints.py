@@ -54,8 +54,15 @@ OF_A_MOVE = [
     "loss:moved-aside",
     "loss:in-place",
 ]
-#: The places of a step and its messages (test_step, test_items).
-OF_A_PIECE = ["commit:after-steps", "commit:after-messages", "mark:committed", "step:command-ended", "step:marked"]
+#: The places of a step and its messages (test_step, test_items, test_sqlite).
+OF_A_PIECE = [
+    "commit:after-steps",
+    "commit:after-messages",
+    "commit:after-moves",
+    "mark:committed",
+    "step:command-ended",
+    "step:marked",
+]
 #: Those that every store passes, around what it writes.
 ON_EVERY_STORE = [
     "commit:before-writes",
