@@ -34,6 +34,7 @@ from ranonce.messages import (
 from tests.certificates import Certificates, made_in
 from tests.receivers import CLOSED, RESET, SILENT, Received, Receiver, answer
 from tests.servers import free_port
+from tests.world import wait_until
 
 JSON = "application/json"
 SECRET = "whsec_bXkgc2lnbmluZyBzZWNyZXQgb2YgbWFueSBieXRlcw=="
@@ -336,6 +337,7 @@ def test_a_receiver_that_commits_and_is_cut_off_leaves_it_unknown(
     receiver.act = lambda _: [PLACES[place], how] if PLACES[place] else how
     destination = to(receiver.url, dedupes=dedupes, timeout=0.3 if how == SILENT else 10)
     answered = destination.send()
+    wait_until(lambda: bool(receiver.requests))  # it is not hurried by our end of patience
     assert receiver.arrived == {KEY: 1}, "it is sent once"
     assert answered.kind == UNKNOWN
     assert destination.state_after(answered) == (PENDING if dedupes else UNSURE)
@@ -634,7 +636,7 @@ def test_an_encrypted_receiver_that_is_cut_off_leaves_it_unknown(
     to: Destinations, encrypted: Receiver, certificates: Certificates, how: str
 ) -> None:
     encrypted.act = lambda _: [HEAD[:30], how]
-    answered = to(encrypted.url, ca=str(certificates.authority), timeout=1 if how == SILENT else 10).send()
+    answered = to(encrypted.url, ca=str(certificates.authority), timeout=2 if how == SILENT else 10).send()
     assert (answered.kind, encrypted.arrived) == (UNKNOWN, {KEY: 1})
 
 
