@@ -28,9 +28,10 @@ def expected(count):
 
 
 def loop(world, count, **env):
-    return world.run("--max-attempts", "20", sh=LOOP, env={"ITEMS": str(count), "DIE": "", **env})
+    return world.run("--max-attempts", "20", sh=LOOP, env={"ITEMS": str(count), "DIE": "", **env}, seconds=240)
 
 
+@pytest.mark.timeout(500)
 def test_killed_at_item_60_every_comment_is_there_once_and_nothing_is_paid_for_again(world):
     killed = loop(world, 100, DIE="1:60")
     assert (killed.receipt["event"], killed.receipt["child_signal"]) == ("failed", 9)
@@ -131,6 +132,7 @@ def test_a_rerun_whose_step_says_something_else_is_a_conflict_that_is_said_and_n
         ("$RANONCE step outer -- $RANONCE step inner -- true", 64, "inside the step 'outer' already"),
         ("RANONCE_ATTEMPT=7 $RANONCE step pay -- true", 76, "no longer holds"),
         ("$RANONCE step pay -- head -c 262145 /dev/zero > /dev/null", 64, "printed more than 262144 bytes"),
+        ("$RANONCE step pay -- seq 100000 > /dev/full", 74, "could not be written: No space left"),
         ("env -u RANONCE_OWNER $RANONCE step pay -- true", 64, "not inside a job"),
     ],
 )

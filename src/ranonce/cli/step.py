@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 
@@ -165,12 +164,17 @@ def _mark(
 
 
 def _print(data: bytes) -> bool:
-    """Write to standard output; False where nobody reads it any more."""
+    """Write to standard output; False where nobody reads it any more. Raises OutcomeNotRecorded where it is full."""
     try:
         while data:
             data = data[os.write(1, data) :]
     except BrokenPipeError:
         return False
+    except OSError as error:
+        raise OutcomeNotRecorded(
+            f"what the step printed could not be written: {error.strerror}.",
+            "Make room there: a step that is not done is run again.",
+        ) from error
     return True
 
 
@@ -230,7 +234,6 @@ def _passed_through(source: int) -> bytes | None:
     kept: list[bytes] = []
     size, listened = 0, True
     while True:
-        select.select([source], [], [])
         piece = os.read(source, PIECE_BYTES)
         if not piece:
             return b"".join(kept) if size <= LONGEST_RESULT else None
