@@ -19,6 +19,7 @@ from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
 from ranonce.lifecycle import RunKey
 from ranonce.messages import DELIVERED, NOT_BEGUN, NOT_RECEIVED, REFUSED, THROTTLED, UNKNOWN, Answer, Message
+from tests.certificates import made_in
 from tests.proxies import ANSWERED, Cut, Proxy
 from tests.servers import NatsServer, free_port, private_folder, started
 
@@ -281,6 +282,19 @@ def test_a_wrong_password_closes_the_destination(tmp_path: Path):
             assert answer.kind == THROTTLED and answer.retry_after and "wrong" not in answer.words
             (answer,) = sends(streams.sender(**login, environ={"BUS_PASSWORD": "right"}), message())
             assert "no stream listens" in answer.words
+
+
+def test_a_connection_is_encrypted_where_the_settings_name_who_vouches_for_the_server(tmp_path: Path):
+    folder = private_folder(tmp_path / "nats")
+    certificates = made_in(folder)
+    options = ("--tls", "--tlscert", str(certificates.certificate), "--tlskey", str(certificates.key))
+    for server in started(lambda: NatsServer(folder, options=options)):
+        assert isinstance(server, NatsServer)
+        with Streams(server.address) as streams:
+            (answer,) = sends(streams.sender(ca=str(certificates.authority)), message())
+            assert "no stream listens" in answer.words
+            (answer,) = sends(streams.sender(url=server.address.replace("nats:", "tls:")), message())
+            assert answer.kind == NOT_RECEIVED and "certificate" in answer.words
 
 
 @pytest.mark.parametrize(

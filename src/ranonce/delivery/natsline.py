@@ -45,6 +45,7 @@ _BEFORE_IT_IS_KEPT = (
 )
 #: For so long nothing is sent after a login was refused: a person must mend that.
 _CLOSED_SECONDS = 600.0
+_CLOSE_SECONDS = 2.0
 #: The stream is asked what it dedupes for no longer than this.
 _ASK_SECONDS = 2.0
 
@@ -108,8 +109,8 @@ class Line:
     async def close(self) -> None:
         """Let go of the connection."""
         client, self._client = self._client, None
-        if client is not None and not client.is_closed:
-            await client.close()
+        if client is not None:
+            await _close(client)
 
     # --- one message ---
 
@@ -221,8 +222,7 @@ class Line:
                 problem = Answer(NOT_RECEIVED, words)
                 if isinstance(error, errors.AuthorizationError) or "uthorization" in words:
                     problem = Answer(THROTTLED, words, retry_after=_CLOSED_SECONDS, answered=True)
-                if not client.is_closed:
-                    await client.close()
+                await _close(client)
             else:
                 self._client = client
                 return None
@@ -262,6 +262,17 @@ class Line:
             return
         if config.duplicate_window is not None:
             self._deduped = min(self._deduped, config.duplicate_window)
+
+
+async def _close(client: Client) -> None:
+    """Close a client. After a handshake that failed it waits for the end of its connection for ever: not so here."""
+    if client.is_closed:
+        return
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await client.close()
+    except (NatsError, OSError, TimeoutError):
+        return  # nobody will use it again
 
 
 def _nobody(message: Message, answer: Answer) -> None:
