@@ -198,3 +198,18 @@ def test_a_counter_that_cannot_be_gives_no_number_twice(scene, value):
     with pytest.raises(NotThisLedger, match="is damaged"):
         scene.emit()
     assert scene.store.connection.ask(("HGETALL", scene.store.keys("messages"))) == there
+
+
+def test_steps_of_a_ledger_without_messages_are_looked_at_too(valkey):
+    with valkey.place() as url:
+        site_of(url, wait_seconds=20).create(LEDGER)
+        store = open_store(url, wait_seconds=20)
+        ledger = ledger_over(store)
+        held = claim(ledger)
+        ledger.mark(held, Step(held.key, held.window.start, 1, "i", 1, float(START)))
+        assert store.upkeep().problems(deep=True) == []
+        (place,) = store.connection.ask(("HKEYS", store.keys("results", "job")))[0]
+        store.connection.ask(("HSET", store.keys("results", "job"), place, "x"))
+        assert any("is damaged" in sentence for sentence in store.upkeep().problems(deep=True))
+        store.connection.ask(("UNLINK", store.keys("results", "job")))
+        assert store.upkeep().problems(deep=False) == ["the job 'job' has not as many steps as places of steps"]

@@ -30,6 +30,7 @@ function checks.outbox()
   return true
 end
 
+-- A key is an index, or is not there yet.
 function checks.ranked()
   redis.call('ZCARD', key())
   return true
@@ -53,6 +54,7 @@ local function unchanged(name, was)
   return string.sub(value, 1, #was) == was and number
 end
 
+-- A message is as it was.
 function checks.stands()
   local name = word()
   return unchanged(name, word()) ~= false
@@ -67,6 +69,7 @@ local function told()
   }
 end
 
+-- Write a move, and what it changes of the indexes.
 local function moves(move)
   redis.call('HSET', MESSAGES, move.number, move.value)
   if move.from and move.from ~= move.to then
@@ -94,6 +97,7 @@ function writes.settle()
   end
 end
 
+-- Write what is known of the destination.
 local function line()
   redis.call('HSET', DESTINATIONS, destination, '[' .. table.concat({version, next_at, closed, why}, ',') .. ']')
 end

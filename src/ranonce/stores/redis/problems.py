@@ -5,8 +5,9 @@ from __future__ import annotations
 from ranonce.errors import NotThisLedger
 from ranonce.stores.redis.chapters import Wanted, chapters
 from ranonce.stores.redis.keys import KINDS, PAGE, key_of, number_of, place_of, plain, text_of
-from ranonce.stores.redis.plan import OUTBOX, WAITING, WORK
+from ranonce.stores.redis.plan import WAITING, WORK
 from ranonce.stores.redis.rows import named
+from ranonce.stores.redis.wrong import wrong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,26 +31,24 @@ OF_A_DESTINATION = ("pending", "sending", "aside")
 
 def problems(store: RedisStore, *, deep: bool) -> list[str]:
     """Return what does not fit, worst first."""
-    found = [*_types(store), *_counts(store)]
-    if not found and store.connection.ask(("EXISTS", store.keys("ledger"), *map(store.keys, OUTBOX)))[0] > 1:
-        from ranonce.stores.redis.wrong import wrong
-
-        found += wrong(store, deep=deep)
-    if deep and not found:
-        try:
+    found: list[str] = []
+    try:
+        found += [*_types(store), *_counts(store)]
+        if not found:
+            found += wrong(store, deep=deep)
+        if deep and not found:
             found += _deep(store)
-        except NotThisLedger as error:
-            found.append(error.sentence)
+    except NotThisLedger as error:
+        found.append(error.sentence)
     return found[:SHOWN]
 
 
 def _types(store: RedisStore) -> Iterator[str]:
     names = [store.keys(what) for what in KINDS if what not in (*OF_A_JOB, *OF_A_DESTINATION)]
     names += [store.keys(what, job.name) for job in store.jobs() for what in OF_A_JOB]
-    lines, kind = store.keys("destinations"), store.connection.ask(("TYPE", store.keys("destinations")))[0]
-    if kind == b"hash":
-        found = store.connection.ask(("HKEYS", lines))[0]
-        names += [store.keys(what, text_of(line)) for line in found for what in OF_A_DESTINATION]
+    if store.connection.ask(("TYPE", store.keys("destinations")))[0] == b"hash":
+        known = map(text_of, store.connection.ask(("HKEYS", store.keys("destinations")))[0])
+        names += [store.keys(what, destination) for destination in known for what in OF_A_DESTINATION]
     for first in range(0, len(names), 1000):
         part = names[first : first + 1000]
         found = store.connection.ask(*(("TYPE", name) for name in part))

@@ -1,4 +1,4 @@
-"""Look whether the keys of messages and steps in Redis fit each other. Asked only where there are any."""
+"""Look whether the keys of messages and steps in Redis fit each other."""
 
 from __future__ import annotations
 
