@@ -131,6 +131,46 @@ def test_a_message_that_somebody_has_locked_is_not_waited_for_by_a_take(url, led
     assert len(take(ledger.store)) == 2
 
 
+LATER = [chr(letter) for letter in range(ord("n"), ord("z"))]
+
+
+def test_messages_are_written_in_the_order_of_their_keys_whatever_the_order_of_their_emission(url, ledger, db):
+    held = [claim(ledger, day, policy=Policy(overlap="allow")) for day in range(3)]
+
+    def told(number: int, *keys: str) -> lifecycle.Decision:
+        those = [message(ledger, held[number], key, scope=JOB) for key in keys]
+        return lifecycle.mark(held[number], step(ledger, held[number], "item"), those, {})
+
+    assert ledger.store.inside(db).commit(told(0, "m"), held[0].key, -1) is not None  # and is not committed yet
+    waiting_store, answers = PostgresStore(url, wait_seconds=20), []
+    decision = told(1, *LATER, "m", "a")
+    waiting = threading.Thread(target=lambda: answers.append(waiting_store.commit(decision, held[1].key, -1)))
+    waiting.start()
+    wait_until(lambda: waits_for_a_lock(url))
+    impatient = PostgresStore(url, wait_seconds=1)
+    assert impatient.commit(told(2, *LATER), held[2].key, -1) is not None
+    db.commit()
+    waiting.join(20)
+    assert answers == [None]
+
+
+def test_messages_are_locked_in_the_order_of_their_keys_whatever_the_order_of_the_moves(url, ledger, db):
+    emit(ledger, 0, *LATER, "m", "a")
+    taken = take(ledger.store)
+    moves = {one.key[-1]: settled(ledger.store, one) for one in taken}
+    assert len(ledger.store.inside(db).outbox().exchange("web", [moves["m"]]).moved) == 1  # and is not committed yet
+    waiting_store, answers = PostgresStore(url, wait_seconds=20), []
+    asked = [moves[key] for key in (*LATER, "m", "a")]
+    waiting = threading.Thread(target=lambda: answers.append(waiting_store.outbox().exchange("web", asked).moved))
+    waiting.start()
+    wait_until(lambda: waits_for_a_lock(url))
+    impatient = PostgresStore(url, wait_seconds=1)
+    assert len(impatient.outbox().exchange("web", [moves[key] for key in LATER]).moved) == len(LATER)
+    db.commit()
+    waiting.join(20)
+    assert answers == [{moves["a"].was.key}]
+
+
 def test_a_wait_for_a_message_that_is_locked_has_an_end(url, ledger, db):
     emit(ledger, 0, "a")
     [had] = take(ledger.store)
