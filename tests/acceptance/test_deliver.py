@@ -204,7 +204,15 @@ def test_a_mistake_in_one_destination_stops_no_other(world):
 
 
 @pytest.mark.parametrize(
-    "words", [("--limit", "0"), ("--limit", "many"), ("--poll", "1s"), ("--watch", "--poll", "0s"), ("--forever",)]
+    "words",
+    [
+        ("--limit", "0"),
+        ("--limit", "many"),
+        ("--poll", "1s"),
+        ("--watch", "--poll", "0"),
+        ("--watch", "--poll", "often"),
+        ("--forever",),
+    ],
 )
 def test_wrong_usage_is_refused(world, words):
     assert world.ranonce("deliver", *words).exit == 64
@@ -275,7 +283,7 @@ def test_as_the_first_process_of_a_container_it_delivers_and_ends_by_a_signal(wo
 @pytest.mark.every_store
 def test_one_that_watches_sends_what_comes_and_ends_by_a_signal(world):
     file = receiver(world)
-    watcher = world.start("deliver", "--watch", "--poll", "0.1s")
+    watcher = world.start("deliver", "--watch", "--poll", "0.1")
     for day in range(3):
         put(world, f"k{day}", day=day)
         wait_until(lambda day=day: len(received(file)) == day + 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import sys
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
@@ -12,12 +14,20 @@ from ranonce.cli.report import with_instants
 from ranonce.delivery.crew import Crew, Settled, Trouble
 from ranonce.delivery.orders import POLL_SECONDS, Orders, spread
 from ranonce.delivery.spec import open_sender
-from ranonce.errors import EX_CONFIG, EX_PERSON_NEEDED, EX_TRY_LATER, ConfigError, StoreUnavailable, UsageError
+from ranonce.errors import (
+    EX_CONFIG,
+    EX_PERSON_NEEDED,
+    EX_TRY_LATER,
+    ConfigError,
+    RanonceError,
+    StoreUnavailable,
+    UsageError,
+)
 from ranonce.liveness import boot_clock
 from ranonce.messages import DEAD, PENDING, SENDING, SENT, UNSURE
 from ranonce.names import plain
-from ranonce.receipts import STUCK_MILLISECONDS, say
-from ranonce.settings import nearest
+from ranonce.receipts import PIECE_BYTES, STUCK_MILLISECONDS, say
+from ranonce.settings import duration, nearest
 from ranonce.signals import STOP_SIGNALS, Signals, die_by
 from ranonce.undelivered import Destinations
 
@@ -41,7 +51,9 @@ COMMAND = Command(
     "Send what waits in the outbox.",
     (
         Option("watch", "Go on when nothing is left, until a signal comes."),
-        Option("poll", "With --watch: look for new messages this often.", "TIME", "duration", default="1s"),
+        Option(
+            "poll", "With --watch: look for new messages this often, in seconds or like 500ms.", "TIME", default="1"
+        ),
         Option("limit", "Begin no more than so many messages.", "N", "number", default="no limit"),
         Option("quiet", "Say only what needs somebody.", short="q"),
         JSON,
@@ -69,7 +81,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
 
 
 def _orders(parsed: Parsed) -> Orders:
-    limit, poll = parsed.get("limit"), parsed.get("poll", POLL_SECONDS)
+    limit, poll = parsed.get("limit"), _seconds(parsed.get("poll", str(POLL_SECONDS)))
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} sends nothing.", "Write a number of messages, 1 or more.")
     if not 0.01 <= poll <= 3600:
@@ -77,6 +89,16 @@ def _orders(parsed: Parsed) -> Orders:
     if "poll" in parsed.options and not parsed.flag("watch"):
         raise UsageError("--poll says how often one that watches looks.", "Write --watch too, or leave it away.")
     return Orders(watch=parsed.flag("watch"), poll=poll, limit=limit)
+
+
+def _seconds(written: str) -> float:
+    """Return what --poll says: seconds, or a time with a unit. Raises UsageError."""
+    if written.replace(".", "", 1).isdecimal() and written.isascii():
+        return float(written)
+    try:
+        return duration(written)
+    except UsageError as error:
+        raise UsageError(f"--poll: {error.sentence}", error.next_step) from None
 
 
 class _Delivery:
@@ -120,7 +142,7 @@ class _Delivery:
         self._see_to_the_end(crew, max((spec.route.timeout for spec in specs.values()), default=0.0))
         try:
             if problem := crew.fatal or crew.unavailable:
-                raise problem
+                raise problem if isinstance(problem, RanonceError) else RuntimeError("a worker broke") from problem
             return self._sum_up(ledger, [*specs, *strangers], bool(broken or strangers or crew.unusable))
         except StoreUnavailable as error:
             if self._signals.first is None:
@@ -206,8 +228,7 @@ class _Delivery:
                 self._tell_of(told)
         if self._terminal and boot_clock() - self._shown_at > PROGRESS_SECONDS:
             self._shown_at = boot_clock()
-            sys.stderr.write(f"\rsent {sum(self._sent.values())} …")
-            sys.stderr.flush()
+            _write(2, f"\rsent {sum(self._sent.values())} …".encode(), patience=0)
 
     def _tell_of(self, told: Settled) -> None:
         message = told.message
@@ -221,7 +242,7 @@ class _Delivery:
 
     def _break_line(self) -> None:
         if self._terminal and self._shown_at:
-            sys.stderr.write("\r")
+            _write(2, b"\r", patience=0)
 
     # --- what it comes to ---
 
@@ -301,14 +322,15 @@ def _as_json(told: Settled) -> dict[str, object]:
 
 def _print(told: Mapping[str, object]) -> None:
     """Print one line of JSON, if somebody reads: a closed, full or stuck output changes nothing."""
-    import json
-    import select
+    _write(1, (json.dumps(told) + "\n").encode(), patience=STUCK_MILLISECONDS)
 
-    data = (json.dumps(told) + "\n").encode()
+
+def _write(fd: int, data: bytes, *, patience: int) -> None:
+    """Write, if somebody reads within so many milliseconds."""
     ready = select.poll()
-    ready.register(1, select.POLLOUT)
+    ready.register(fd, select.POLLOUT)
     try:
-        while data and ready.poll(STUCK_MILLISECONDS):
-            data = data[os.write(1, data[:4096]) :]
+        while data and ready.poll(patience):
+            data = data[os.write(fd, data[:PIECE_BYTES]) :]
     except OSError:
         return
