@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ranonce.lifecycle import Retention
 from ranonce.messages import DEAD, PENDING, SENDING, SENT, UNSURE, Closing
 from tests.planted import NOW, Planted, at
 from tests.test_cli_probe import Say, hourly, say
@@ -151,3 +152,13 @@ def test_a_probe_where_nothing_waits_asks_one_question_more(
         monkeypatch.setattr(kind, name, lambda *a, name=name, true=true, **k: asked.append(name) or true(*a, **k))
     say("probe")
     assert asked == ["destinations"]
+
+
+def test_a_pruned_window_still_says_what_of_it_waits(say: Say, ran: Planted) -> None:
+    old = "2026-11-07T13"
+    ran.message(old, state=UNSURE)
+    until = float(at("2026-11-08T00:00:00Z"))
+    ran.store.upkeep().prune("j", Retention(until, until))
+    said = say("show", "j", old)
+    assert (said.exit, "(pruned)" in said.out) == (0, True)
+    assert "; 1 of its messages is not delivered: 1 unsure" in said.out
