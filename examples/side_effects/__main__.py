@@ -52,9 +52,15 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = _free_port()
-        own = {"HOME": str(folder), "RECEIVER_DB": str(folder / "board.db"), "PATH": os.environ.get("PATH", "")}
-        self.environ = {**own, "PYTHONPATH": str(ROOT)}
-        self.config = folder / ".config" / "ranonce" / "ranonce.toml"
+        self.environ = {
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "PATH": os.environ.get("PATH", ""),
+            "PYTHONPATH": str(ROOT),
+            "RECEIVER_DB": str(folder / "board.db"),
+        }
+        self.config = folder / "config" / "ranonce" / "ranonce.toml"
 
     def ranonce(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Call `ranonce`, and return what it printed."""
