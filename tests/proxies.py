@@ -68,6 +68,14 @@ class Proxy:
 
         self._give(order)
 
+    def cut_next_answer(self, *, silent: bool = False) -> None:
+        """Cut it when the server says something again, before any of that comes through; later connections do."""
+
+        def order() -> None:
+            self._cut, self.was_cut = Cut(after=self.passed[ANSWERED], of=ANSWERED, silent=silent), False
+
+        self._give(order)
+
     def mend(self) -> None:
         """Let new connections through."""
 

@@ -20,7 +20,7 @@ from ranonce.errors import ConfigError
 from ranonce.lifecycle import RunKey
 from ranonce.messages import DELIVERED, NOT_BEGUN, NOT_RECEIVED, REFUSED, THROTTLED, UNKNOWN, Answer, Message
 from tests.certificates import made_in
-from tests.proxies import ANSWERED, Cut, Proxy
+from tests.proxies import Proxy
 from tests.servers import NatsServer, free_port, private_folder, started
 
 nats = pytest.importorskip("nats")
@@ -224,11 +224,10 @@ def port_of(streams: Streams) -> int:
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_lost_acknowledgement_is_unknown_and_the_next_try_a_duplicate(silent, streams):
-    cut = Cut(of=ANSWERED, silent=silent)
-    with Proxy(port_of(streams), cut) as proxy:
+    with Proxy(port_of(streams)) as proxy:
         sender = streams.sender(url=f"nats://127.0.0.1:{proxy.port}", timeout=2)
         assert kinds(sends(sender, message(key="first"))) == {DELIVERED}
-        cut.after = proxy.passed[ANSWERED]
+        proxy.cut_next_answer(silent=silent)
         (answer,) = sends(sender, message(b"second", "second"))
         assert answer.kind == UNKNOWN
         (answer,) = sends(sender, message(b"second", "second"))

@@ -108,8 +108,8 @@ class ServerInbox:
             return {}
         places = ", ".join(f"${number}" for number in range(1, len(keys) + 1))
         rows = self._connection.ask(
-            "SELECT key, content_type, pg_catalog.encode(pg_catalog.sha256(body), 'hex') "
-            f"FROM {self._table} WHERE key IN ({places})",  # noqa: S608 - as above
+            "SELECT key, content_type, pg_catalog.encode(pg_catalog.sha256(body), 'hex') "  # noqa: S608 - as above
+            f"FROM {self._table} WHERE key IN ({places})",
             *keys,
         )
         return {row[0]: (row[1], row[2]) for row in rows}
