@@ -460,6 +460,22 @@ def test_many_that_bring_it_up_to_date_at_once_do_it_once(older):
     assert PostgresStore(older, wait_seconds=20).upkeep().problems(deep=True) == []
 
 
+def test_it_waits_for_a_pruning_that_is_being_committed_and_the_pruning_not_for_it(older):
+    schema, done = server_of(older).namespace, []
+    with contextlib.closing(psycopg.connect(server_of(older).address)) as pruning:
+        pruning.execute(f"LOCK TABLE {schema}.events IN ROW EXCLUSIVE MODE")
+        upgrading = threading.Thread(target=lambda: done.append(site_of(older, wait_seconds=20).upgrade(LEDGER)))
+        upgrading.start()
+        wait_until(lambda: waits_for_a_lock(older))
+        pruning.execute("SET lock_timeout = 500")
+        pruning.execute(f"UPDATE {schema}.ledger SET pruned_seq = 7")
+        assert done == []
+        pruning.commit()
+        upgrading.join(20)
+    assert done == [True]
+    assert PostgresStore(older, wait_seconds=20).upkeep().pruned_seq() == 7
+
+
 def test_who_ran_jobs_and_who_looked_may_do_so_with_messages_after_it(older):
     schema, names = server_of(older).namespace, [f"{what}_{os.urandom(4).hex()}" for what in ("jobs", "reader")]
     jobs, reader = names

@@ -54,6 +54,8 @@ FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.rel
 WHERE n.nspname = $1 AND c.relname = new.old AND a.privilege_type = new.held AND a.grantee <> c.relowner"""
 #: Which ledger is it, asked without a function of its own.
 IDENTITY = "SELECT id, format FROM {schema}.ledger WHERE one = 1"
+#: Locks are taken in the order in which a pruning takes them: events, then the ledger's own row.
+WRITERS_WAIT = "LOCK TABLE {schema}.events IN SHARE ROW EXCLUSIVE MODE"
 #: The oldest server that can do what the functions ask for.
 OLDEST = 140000
 #: Settings without which a commit that was answered may be lost, and what happens then.
@@ -178,6 +180,7 @@ class PostgresSite:
         Functions that take more than they did would stand beside the older ones, so those go. Who could read or write
         what there was may do the same with what is new.
         """
+        transaction.execute(in_schema(WRITERS_WAIT, self.schema))
         rows = transaction.execute(in_schema(f"{IDENTITY} FOR UPDATE", self.schema))
         known = int(rows[0][1] or 0) if rows else FORMAT
         if known == FORMAT:
