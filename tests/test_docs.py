@@ -29,6 +29,7 @@ import psycopg
 import pytest
 
 from ranonce.configread import destination_tables, job_specs, ledger_table, parse_document
+from ranonce.delivery.spec import read_spec
 from ranonce.stores import site_of
 from tests.servers import PostgresServer
 
@@ -251,7 +252,8 @@ def test_configuration_examples_can_be_read(name: str) -> None:
             document = parse_document("/etc/ranonce/ranonce.toml", block.text.encode(), {"HOME": "/root"})
             ledger_table(document)
             assert job_specs(document).keys() == document.tables.get("jobs", {}).keys()
-            destination_tables(document)
+            for destination, table in destination_tables(document).items():
+                read_spec(destination, table, document.place, "/etc/ranonce")
         elif block.language == "json":
             json.loads(block.text)
 
