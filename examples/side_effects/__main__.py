@@ -38,6 +38,7 @@ type = "http"
 url = "http://127.0.0.1:{port}/comments"
 dedupes = "24h"
 concurrency = 2
+timeout = "5s"          # a deliverer that was killed is waited for twice as long
 """
 
 

@@ -153,7 +153,7 @@ class Route(Record):
     @property
     def lease_seconds(self) -> float:
         """How long a deliverer has a message without renewal."""
-        return max(2 * self.timeout, 30.0)
+        return max(2 * self.timeout, 10.0)
 
     @property
     def batch(self) -> int:
