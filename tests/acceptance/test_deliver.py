@@ -255,6 +255,49 @@ def test_a_second_signal_ends_it_at_once_and_what_was_on_its_way_lapses(world):
     assert (standing(world), len(begun(world))) == ({"unsure": 1}, 1)
 
 
+#: `ranonce`, whose boot clock is as far ahead as a file says: so it has slept for that long.
+SLEEPER = """
+import os, sys
+from ranonce import liveness
+boot_clock = liveness.boot_clock
+liveness.boot_clock = lambda: boot_clock() + float(open(os.environ["SLEPT"]).read())
+from ranonce.cli import entry
+entry()
+"""
+
+
+def test_one_that_was_stopped_past_its_lease_begins_nothing_more(world):
+    shell(world, HOLD, dedupes="1h", concurrency=1)
+    (world.pids / "hold").touch()
+    slept = world.pids / "slept"
+    slept.write_text("0")
+    put(world, "a", "b", "c")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER, "deliver"], env={**world.env, "SLEPT": str(slept)}, stderr=subprocess.PIPE
+    )
+    try:
+        wait_until(lambda: len(begun(world)) == 1)
+        os.kill(process.pid, signal.SIGSTOP)
+        world.let_go()
+        for _ in range(2):  # what it has lapses, and is sent by another
+            with world.opened() as store:
+                let_leases_end(store)
+            world.ranonce("deliver")
+        with world.opened() as store:
+            let_leases_end(store)
+        world.ranonce("deliver")
+        assert standing(world) == {"sent": 3}
+        slept.write_text("3600")
+        os.kill(process.pid, signal.SIGCONT)
+        assert b"Traceback" not in process.communicate(timeout=20)[1]
+    finally:
+        process.kill()
+        process.wait()
+    came = [key.rpartition("/")[2] for key in begun(world)]
+    assert sorted(came) == ["a", "a", "b", "c"]  # `a` was on its way twice, with the same key
+    assert standing(world) == {"sent": 3}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace takes root")
 def test_as_the_first_process_of_a_container_it_delivers_and_ends_by_a_signal(world):
     file = receiver(world)
