@@ -86,9 +86,9 @@ class Database:
     def __exit__(self, *_: object) -> None:
         for sender in self.opened:
             sender.close()
-            for thread in threading.enumerate():
-                if thread.name == "ranonce loader":
-                    thread.join(10)
+        for thread in threading.enumerate():
+            if thread.name == "ranonce loader":
+                thread.join(10)
 
 
 class InFile(Database):
