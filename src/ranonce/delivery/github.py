@@ -117,6 +117,7 @@ class Comment(Record):
 
     @property
     def path(self) -> str:
+        """Where the comments of its issue are."""
         return f"/repos/{self.repo}/issues/{self.issue}/comments"
 
 

@@ -103,6 +103,7 @@ class Requests(Record):
 
     @property
     def dedupes(self) -> bool:
+        """Whether the destination takes one message of each key."""
         return self.spec.route.dedupes > 0
 
     def headers(self, message: Message, wall: float) -> dict[str, str]:

@@ -57,6 +57,7 @@ def header_problem(value: str) -> str | None:
 
 
 def no_answer(error: Exception) -> str:
+    """Say why a request has no whole answer."""
     if isinstance(error, TimeoutError):
         return "there was no whole answer in time"
     if isinstance(error, BrokenOffError):
@@ -91,9 +92,11 @@ class Line:
         self.began = False
 
     def begin(self, deadline: float) -> None:
+        """Begin a request: nothing of it has left, and its answer is waited for until a deadline."""
         self._deadline, self.began = deadline, False
 
     def send(self, data: bytes) -> None:
+        """Write all of it."""
         left = memoryview(data)
         while left:
             self._await()
@@ -103,6 +106,7 @@ class Line:
             left = left[sent:]
 
     def receive_into(self, buffer: memoryview) -> int:
+        """Read what has come, and return how many bytes; 0 at the end."""
         self._await()
         return self._socket.recv_into(buffer)
 
@@ -123,6 +127,7 @@ class Line:
         return False
 
     def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
     def _await(self) -> None:

@@ -256,6 +256,7 @@ def _shown_reply(code: int, words: bytes) -> str:
 
 
 def said(error: Exception) -> str:
+    """Return what an error of the system says, without its number."""
     if isinstance(error, socket.gaierror):
         return "the host's name is not known"
     if isinstance(error, OSError) and error.strerror:
