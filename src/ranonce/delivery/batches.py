@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 
-from ranonce.delivery.base import IDLE_SECONDS
+from ranonce.delivery.answers import Answers
 from ranonce.errors import RanonceError
 from ranonce.messages import NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer
 from ranonce.record import Record
@@ -39,7 +39,7 @@ class _Errand(Record):
 
     messages: tuple[Message, ...]
     may_begin: Callable[[Message], bool]
-    answers: SimpleQueue[tuple[Message, Answer]]
+    answers: Answers
 
 
 class Batches:
@@ -49,30 +49,32 @@ class Batches:
         self._open_loader = open_loader
         self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
         self._thread: Thread | None = None
+        self._sending: tuple[Callable[[Message], bool], Answers] | None = None
 
     def send(
         self, messages: Sequence[Message], may_begin: Callable[[Message], bool]
     ) -> Iterator[tuple[Message, Answer] | None]:
         """Send messages; yield each with its answer, and None whenever there was none for a while."""
         wanted = True
-        errand = _Errand(tuple(messages), lambda message: wanted and may_begin(message), SimpleQueue())
-        problem = self._start()
-        if problem:
-            yield from ((message, Answer(NOT_RECEIVED, problem)) for message in messages)
-            return
+        answers = Answers()
+        self._sending = lambda message: wanted and may_begin(message), answers
         try:
-            self._errands.put(errand)
-            left = len(messages)
-            while left:
-                try:
-                    answer = errand.answers.get(timeout=IDLE_SECONDS)
-                except Empty:
-                    yield None
-                else:
-                    left -= 1
-                    yield answer
+            self.add(messages)
+            yield from answers.awaited()
         finally:
             wanted = False  # whoever asked has gone: what has not begun yet shall not
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Send these, too, after those that are being sent: their answers come with the others."""
+        assert self._sending is not None, "there is something that is being sent"
+        may_begin, answers = self._sending
+        answers.open_ones += len(messages)
+        problem = self._start()
+        if problem is None:
+            self._errands.put(_Errand(tuple(messages), may_begin, answers))
+        else:
+            for message in messages:
+                answers.put(message, Answer(NOT_RECEIVED, problem))
 
     def close(self) -> None:
         """Let the thread end once it has nothing to hand over. What is still on its way is not waited for."""
@@ -100,14 +102,12 @@ class Batches:
                     if errand.may_begin(message):
                         begun.append(message)
                     else:
-                        errand.answers.put((message, Answer(NOT_BEGUN, "there was no time left for it")))
+                        errand.answers.put(message, Answer(NOT_BEGUN, "there was no time left for it"))
                 if begun:
                     loader = self._hand_over(loader, begun, errand.answers)
         _close(loader)
 
-    def _hand_over(
-        self, loader: Loader | None, begun: Sequence[Message], answers: SimpleQueue[tuple[Message, Answer]]
-    ) -> Loader | None:
+    def _hand_over(self, loader: Loader | None, begun: Sequence[Message], answers: Answers) -> Loader | None:
         """Answer every message of a batch, whatever goes wrong; return the loader for the next batch."""
         open_ones = {message.key: message for message in begun}
         failure = Answer(UNKNOWN, "nothing was said of it")
@@ -118,7 +118,7 @@ class Batches:
             failure = Answer(UNKNOWN, "nothing was said of it")
             for message, answer in loader.load(begun):
                 if open_ones.pop(message.key, None) is not None:
-                    answers.put((message, answer))
+                    answers.put(message, answer)
         except RanonceError as error:
             failure = failure.replace(words=str(error))
             _close(loader)
@@ -128,7 +128,7 @@ class Batches:
             _close(loader)
             loader = None
         for message in open_ones.values():
-            answers.put((message, failure))
+            answers.put(message, failure)
         return loader
 
 

@@ -6,10 +6,10 @@ about what the destination has received.
 
 from __future__ import annotations
 
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 
-from ranonce.delivery.base import IDLE_SECONDS
+from ranonce.delivery.answers import Answers
 from ranonce.errors import RanonceError
 from ranonce.messages import NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer
 from ranonce.record import Record
@@ -27,7 +27,7 @@ class _Errand(Record):
 
     message: Message
     may_begin: Callable[[Message], bool]
-    answers: SimpleQueue[tuple[Message, Answer]]
+    answers: Answers
 
 
 class Pool:
@@ -38,35 +38,36 @@ class Pool:
         self._concurrency = concurrency
         self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
         self._threads: list[Thread] = []
+        self._sending: tuple[Callable[[Message], bool], Answers] | None = None
 
     def send(
         self, messages: Sequence[Message], may_begin: Callable[[Message], bool]
     ) -> Iterator[tuple[Message, Answer] | None]:
         """Send messages; yield each with its answer, and None whenever there was none for a while."""
-        answers: SimpleQueue[tuple[Message, Answer]] = SimpleQueue()
+        answers = Answers()
         wanted = True
 
         def still(message: Message) -> bool:
             return wanted and may_begin(message)
 
-        problem = self._grow(len(messages))
-        if problem:
-            yield from ((message, Answer(NOT_RECEIVED, problem)) for message in messages)
-            return
+        self._sending = still, answers
         try:
-            for message in messages:
-                self._errands.put(_Errand(message, still, answers))
-            left = len(messages)
-            while left:
-                try:
-                    answer = answers.get(timeout=IDLE_SECONDS)
-                except Empty:
-                    yield None
-                else:
-                    left -= 1
-                    yield answer
+            self.add(messages)
+            yield from answers.awaited()
         finally:
             wanted = False  # whoever asked has gone: what has not begun yet shall not
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Send these, too, with those that are being sent: their answers come with the others."""
+        assert self._sending is not None, "there is something that is being sent"
+        may_begin, answers = self._sending
+        answers.open_ones += len(messages)
+        problem = self._grow(answers.open_ones)
+        for message in messages:
+            if problem:
+                answers.put(message, Answer(NOT_RECEIVED, problem))
+            else:
+                self._errands.put(_Errand(message, may_begin, answers))
 
     def close(self) -> None:
         """Let the threads end once they have nothing to carry. What is still on its way is not waited for."""
@@ -101,7 +102,7 @@ class Pool:
                 answer = Answer(UNKNOWN, f"sending it went wrong here: {type(error).__name__}: {error}")
                 _close(carrier)
                 carrier = None
-            errand.answers.put((errand.message, answer))
+            errand.answers.put(errand.message, answer)
         _close(carrier)
 
     def _opened(self) -> tuple[Carrier | None, Answer]:

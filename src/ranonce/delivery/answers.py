@@ -1,0 +1,68 @@
+"""Answers on their way from the threads of a sender to the one that waits for them.
+
+To wake a thread for each answer costs more than what it does with it, so it is woken for many at once, and never late:
+when all that it waits for is there, when something was not delivered, and otherwise a moment after the first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from queue import Empty, SimpleQueue
+
+from ranonce.delivery.base import IDLE_SECONDS
+from ranonce.messages import DELIVERED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ranonce.messages import Answer, Message
+
+#: No answer lies here for longer while others are awaited, and no more than so many.
+GATHER_SECONDS = 0.01
+MANY = 25
+
+
+class Answers:
+    """Put by any thread, and awaited by one. `open_ones` is how many are still awaited."""
+
+    def __init__(self) -> None:
+        self.open_ones = 0
+        self._told: deque[tuple[Message, Answer]] = deque()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._sleeps = False
+
+    def put(self, message: Message, answer: Answer) -> None:
+        """Tell what became of a message."""
+        told = self._told
+        told.append((message, answer))
+        if self._sleeps or answer.kind != DELIVERED or len(told) >= min(self.open_ones, MANY):
+            self._wake.put(None)
+
+    def awaited(self) -> Iterator[tuple[Message, Answer] | None]:
+        """Yield each answer, and None whenever there was none for a while."""
+        told = self._told
+        while self.open_ones:
+            while told:
+                answer = told.popleft()
+                self.open_ones -= 1
+                yield answer
+            if self.open_ones and not self._come():
+                yield None
+
+    def _come(self) -> bool:
+        """Wait for an answer; say whether there is one."""
+        if not self._woken(GATHER_SECONDS):
+            self._sleeps = True  # from here on whoever puts one wakes us, so look once more before sleeping
+            try:
+                return bool(self._told) or self._woken(IDLE_SECONDS - GATHER_SECONDS)
+            finally:
+                self._sleeps = False
+        return True
+
+    def _woken(self, seconds: float) -> bool:
+        try:
+            self._wake.get(timeout=seconds)
+        except Empty:
+            return bool(self._told)
+        return True
