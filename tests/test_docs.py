@@ -127,6 +127,17 @@ def pattern(expected: list[str]) -> str:
     return "".join(lines)
 
 
+def as_seen(text: str) -> str:
+    """Return what a terminal shows of it: what comes after a carriage return stands over what came before."""
+    lines = []
+    for line in text.replace("\r\n", "\n").split("\n"):
+        shown = ""
+        for piece in line.split("\r"):
+            shown = piece + shown[len(piece) :]
+        lines.append(shown)
+    return "\n".join(lines)
+
+
 def single_spaced(text: str) -> str:
     return re.sub(r" +$", "", re.sub(r" +", " ", text), flags=re.MULTILINE)
 
@@ -215,7 +226,7 @@ class World:
             else:
                 shell.kill()
             os.close(ours)
-        return b"".join(chunks).decode().replace("\r\n", "\n")
+        return as_seen(b"".join(chunks).decode())
 
 
 @pytest.mark.parametrize("name", NAMES)
