@@ -252,9 +252,9 @@ def in_file(tmp_path: Path) -> Iterator[InFile]:
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path):
-    database = InFile(tmp_path / "app.db")
-    database.path.unlink()
-    (answer,) = sends(database.sender(), message())
+    with InFile(tmp_path / "app.db") as database:
+        database.path.unlink()
+        (answer,) = sends(database.sender(), message())
     assert answer.kind == NOT_RECEIVED and not database.path.exists()
 
 

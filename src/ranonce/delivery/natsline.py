@@ -218,7 +218,8 @@ class Line:
                     await client.subscribe(f"{self._inbox}*", cb=self._answered)
                     await self._ask(client)
             except (NatsError, OSError, TimeoutError, ValueError) as error:
-                words = f"{_without_login(address)}: {_said(error)}"
+                reason = client.last_error if isinstance(error, errors.NoServersError) else None
+                words = f"{_without_login(address)}: {_said(reason or error)}"
                 problem = Answer(NOT_RECEIVED, words)
                 if isinstance(error, errors.AuthorizationError) or "uthorization" in words:
                     problem = Answer(THROTTLED, words, retry_after=_CLOSED_SECONDS, answered=True)
@@ -233,6 +234,8 @@ class Line:
         options: dict[str, Any] = {
             "name": "ranonce",
             "allow_reconnect": False,
+            "max_reconnect_attempts": 1,  # at one address; the next one is ours to ask
+            "reconnect_time_wait": 0,
             "connect_timeout": max(1, int(self._spec.route.timeout)),
             "error_cb": _ignore,
             "closed_cb": self._lost,
