@@ -8,8 +8,9 @@ import sqlite3
 import sys
 import time
 
-from ranonce import ledger, lifecycle
+from ranonce import ledger, lifecycle, messages
 from ranonce.lifecycle import BUSY, CLAIM, DONE, FAILED, FINISH, MINE, RENEW, TABLE, Sighting
+from ranonce.stores.sqlite import effects
 from ranonce.stores.sqlite import store as sqlite
 from ranonce.stores.sqlite.file import SQL
 
@@ -99,6 +100,123 @@ def lost_event():
     """A verdict is written without its event."""
     add = sqlite.SqliteStore._add
     sqlite.SqliteStore._add = lambda self, event: event if event.event == "done" else add(self, event)
+
+
+def messages_apart():
+    """Messages are committed after the work that they come from."""
+    commit = sqlite.SqliteStore.commit
+
+    def apart(self, decision, key, after):
+        written = commit(self, decision.replace(messages=()), key, after)
+        with self.transaction():
+            effects.put_effects(self._db, decision.messages if written is not None else (), ())
+        return written
+
+    sqlite.SqliteStore.commit = apart
+
+
+def messages_first():
+    """Messages are committed before the work that they come from."""
+    commit = sqlite.SqliteStore.commit
+
+    def apart(self, decision, key, after):
+        with self.transaction():
+            effects.put_effects(self._db, decision.messages, ())
+        return commit(self, decision.replace(messages=()), key, after)
+
+    sqlite.SqliteStore.commit = apart
+
+
+def stale_messages_go_out():
+    """The messages of an attempt that has lost its run are released with its verdict."""
+    finish = ledger.OpenLedger.finish
+
+    def released(self, held, verdict):
+        refusal = finish(self, held, verdict)
+        if refusal is not None:
+            self.store.commit(lifecycle.Decision("stale", messages=verdict.messages, guarded=False), held.key, -1)
+        return refusal
+
+    ledger.OpenLedger.finish = released
+
+
+def failed_messages_go_out():
+    """The messages of a failed attempt are released, too."""
+    lifecycle._emitted = lambda verdict, known: messages.emitted(verdict.messages, known)
+
+
+def marks_without_a_claim():
+    """Nobody asks whether an attempt that marks an item still has its run."""
+    effects.is_fenced = lambda db, claim: True
+
+
+def sends_before_it_takes():
+    """A deliverer sends what is due, and takes it then."""
+    from ranonce.delivery import worker
+
+    exchange = worker.Worker._exchange
+
+    def sends(self, moves, take, sender):
+        if take is not None:
+            for _ in self._sender.send([move.now for move in take.moves], lambda message: True):
+                pass
+        return exchange(self, moves, take, sender)
+
+    worker.Worker._exchange = sends
+
+
+def takes_what_others_have():
+    """A deliverer takes what another has, and what is due, alike."""
+    from ranonce.stores.sqlite import outbox
+
+    effects.SQL["due"] = effects.SQL["due"].replace("state = 'pending'", "state IN ('pending', 'sending')")
+    assert "'sending'" in effects.SQL["due"]
+    outbox.SQL = effects.SQL
+
+
+def dead_means_not_begun():
+    """What a dead deliverer had is taken for not begun."""
+    messages.lapsed = lambda message, route, wall, chance: messages._settled(
+        message, messages.Answer(messages.NOT_BEGUN), route, wall, chance
+    )
+
+
+def dead_means_sent():
+    """What a dead deliverer had is taken for sent."""
+    messages.lapsed = lambda message, route, wall, chance: messages._settled(
+        message, messages.Answer(messages.DELIVERED), route, wall, chance
+    )
+
+
+def key_of_the_try():
+    """Each try has a key of its own."""
+    from ranonce.delivery.base import Spec
+
+    key = Spec.key
+    Spec.key = lambda self, message: f"{key(self, message)}.{message.tries}"
+
+
+def never_unsure():
+    """What may have been received is sent again, wherever it goes."""
+    messages._doubtful = lambda message, route, wall: False
+
+
+def settles_any_state():
+    """An answer counts whatever has become of its message since."""
+    messages.settle = lambda current, taken, answer, route, wall, chance: messages._settled(
+        current, answer, route, wall, chance
+    )
+
+
+def gives_up_after_one_try():
+    """What may have been received is never tried again, though it would do no harm."""
+    messages._doubtful = lambda message, route, wall: message.doubt_since is not None
+
+
+def no_late_proof():
+    """An answer that comes late is no proof."""
+    settle = messages.settle
+    messages.settle = lambda current, taken, *rest: settle(current, taken, *rest) if current.sender else None
 
 
 def _on_that_day(do):

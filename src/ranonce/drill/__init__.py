@@ -11,6 +11,9 @@ import time
 from ranonce.drill.clocks import clock_jump
 from ranonce.drill.crashes import crash_anywhere
 from ranonce.drill.crew import OutOfTime
+from ranonce.drill.deliverers import two_deliverers
+from ranonce.drill.doubts import unknown_outcome
+from ranonce.drill.emissions import atomic_emit
 from ranonce.drill.holding import locked_store
 from ranonce.drill.leases import no_early_take_over, stale_finish, take_over
 from ranonce.drill.outcome import BROKEN, HELD, UNTRIED, Broken, Outcome, Score, Untried
@@ -39,6 +42,9 @@ SCENARIOS: dict[str, Callable[[Stage, Score], str]] = {
     "foreign-store": foreign_store,
     "locked-store": locked_store,
     "clock-jump": clock_jump,
+    "atomic-emit": atomic_emit,
+    "two-deliverers": two_deliverers,
+    "unknown-outcome": unknown_outcome,
     "one-story": one_story,
 }
 

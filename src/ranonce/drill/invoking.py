@@ -28,14 +28,23 @@ HELD_EFFECT = f'{EFFECT}; while test -e "$1"; do sleep 0.05; done'
 class Host:
     """A host of the drill's own: what it remembers lies in `state`, and its environment names the scratch ledger."""
 
-    def __init__(self, folder: str, name: str, wait: float, environ: Mapping[str, str], url: str, ledger: str) -> None:
+    def __init__(
+        self,
+        folder: str,
+        name: str,
+        wait: float,
+        environ: Mapping[str, str],
+        url: str,
+        ledger: str,
+        destinations: str = "",
+    ) -> None:
         self.home = os.path.join(folder, name)
         self.ledger = ledger
         self.effects_file = os.path.join(folder, f"{name}.effects")
         config = os.path.join(folder, f"{name}.toml")
         # Whatever the umask: a file that others may write is refused.
         with open(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(f"[ledger]\nstore_wait = {wait}\n")
+            file.write(f"[ledger]\nstore_wait = {wait}\n{destinations}")
         self.env = {
             **{key: value for key, value in environ.items() if not key.startswith("RANONCE_")},
             "XDG_STATE_HOME": self.home,
@@ -79,8 +88,9 @@ class Host:
 class Triggered:
     """One `ranonce` that was started."""
 
-    def __init__(self, started: Started, deadline: Deadline) -> None:
+    def __init__(self, started: Started, deadline: Deadline, command: str = "run") -> None:
         self.started = started
+        self._command = f"`ranonce {command}`"
         self._deadline = deadline
         self._since = time.monotonic()
         self.seconds = 0.0
@@ -92,10 +102,10 @@ class Triggered:
             status = self.started.process.wait(max(left, 0.01))
         except subprocess.TimeoutExpired:
             self._deadline.check()
-            raise Broken(f"`ranonce run` did not end in {left:.0f} seconds: it hangs") from None
+            raise Broken(f"{self._command} did not end in {left:.0f} seconds: it hangs") from None
         self.seconds = time.monotonic() - self._since
         if "Traceback" in self.started.words:
-            raise Broken(f"`ranonce run` died ({self.started.how}): {self.started.last_words}", dead=1)
+            raise Broken(f"{self._command} died ({self.started.how}): {self.started.last_words}", dead=1)
         return status
 
     @property
@@ -111,6 +121,8 @@ class Triggered:
     def said(self) -> str:
         """What became of it, for evidence."""
         told = self.receipt
+        if not told and self._command != "`ranonce run`":  # of the others only their words tell
+            return f"{self.started.how}: {self.started.last_words}"
         reason = f" {told['reason']}" if told.get("reason") else ""
         return f"{self.started.how}, {told.get('event', 'no receipt')}{reason}"
 

@@ -88,7 +88,7 @@ class Processes:
 
     def __init__(self, folder: str, words: tuple[str, ...]) -> None:
         self._folder = folder
-        self._words = words
+        self.words = words  # start a module of this package
         self._started: list[Started] = []
         self._count = 0
 
@@ -100,7 +100,7 @@ class Processes:
         errors = os.path.join(self._folder, f"errors-{self._count}")
         with open(errors, "wb") as file, uninterrupted():
             process = subprocess.Popen(
-                [*self._words, *words],
+                [*self.words, *words],
                 env=env,
                 cwd=self._folder,
                 stdin=stdin,

@@ -150,16 +150,17 @@ class Stage:
         declare(ledger, job)
         return ledger
 
-    def host(self, name: str, *, wait: float = WAIT_SECONDS) -> Host:
-        """Return a host: an environment with a state folder of its own, whose runs wait so long for the store."""
-        return Host(self.folder, name, wait, self.asked.environ, self.url, self.ledger_id)
+    def host(self, name: str, *, wait: float = WAIT_SECONDS, destinations: str = "") -> Host:
+        """Return a host: an environment with a state folder of its own, whose runs wait so long for the store.
+        `destinations` are those of its configuration, as it is written."""
+        return Host(self.folder, name, wait, self.asked.environ, self.url, self.ledger_id, destinations)
 
     def trigger(self, host: Host, *words: str, failpoint: str | None = None) -> Triggered:
         """Start `ranonce WORDS…` on a host."""
         env = host.env | ({"RANONCE_FAILPOINT": failpoint} if failpoint else {})
         null = subprocess.DEVNULL
         started = self.processes.start("ranonce", *words, env=env, stdin=null, stdout=null)
-        return Triggered(started, self.deadline)
+        return Triggered(started, self.deadline, words[0])
 
     def member(self, host: Host, *, failpoint: str | None = None) -> Member:
         """Start a worker and let it open the scratch ledger."""

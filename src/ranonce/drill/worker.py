@@ -15,9 +15,10 @@ import time
 
 from ranonce.drill.asking import ask
 from ranonce.drill.locking import take_lock
+from ranonce.emission import Emission, message_of
 from ranonce.errors import RanonceError
 from ranonce.ledger import OpenLedger, outcome_of, outcome_text
-from ranonce.lifecycle import Claim, Refusal, Verdict
+from ranonce.lifecycle import Claim, Refusal, Step, Verdict
 from ranonce.stores.base import LostReply
 
 TYPE_CHECKING = False
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ranonce.lifecycle import Decision, Event, RunKey
+    from ranonce.messages import Message
 
     Request = dict[str, Any]
 
@@ -55,6 +57,7 @@ class _Worker:
             "open": self._open,
             "claim": self._claim,
             "renew": self._renew,
+            "mark": self._mark,
             "finish": self._finish,
             "set the clock": self._set_clock,
             "lock": self._lock,
@@ -111,11 +114,30 @@ class _Worker:
         return _refusal(refusal) if refusal else {"renewed": True}
 
     def _finish(self, asked: Request) -> Request:
-        """Finish a claim of this process, or one that was `kept` as text by another."""
+        """Finish a claim of this process with its messages, or one that was `kept` as text by another."""
         kept = outcome_of(asked["kept"]) if "kept" in asked else None
-        claim, verdict = kept or (self._claims[asked["job"], asked["day"]], Verdict("done", time.time()))
+        claim, verdict = kept or self._verdict(asked)
         refusal = self._ledger.finish(claim, verdict)
         return (_refusal(refusal) if refusal else {"finished": True}) | {"lost_replies": self._lost_replies}
+
+    def _verdict(self, asked: Request) -> tuple[Claim, Verdict]:
+        claim = self._claims[asked["job"], asked["day"]]
+        return claim, Verdict(asked.get("outcome", "done"), time.time(), messages=self._messages(claim, asked))
+
+    def _mark(self, asked: Request) -> Request:
+        """Mark an item of a claim as done, with the messages that were emitted in it."""
+        claim, item = self._claims[asked["job"], asked["day"]], asked["item"]
+        step = Step(claim.key, claim.window.start, claim.generation, item, claim.attempt, self._ledger.now())
+        refusal = self._ledger.mark(claim, step, self._messages(claim, asked, item))
+        return _refusal(refusal) if refusal else {"marked": True}
+
+    def _messages(self, claim: Claim, asked: Request, item: str = "") -> tuple[Message, ...]:
+        """Return what the attempt emits: a message for each key, which tells of the attempt."""
+        body, now = f"attempt {claim.attempt}".encode(), self._ledger.now()
+        return tuple(
+            message_of(Emission(asked["destination"], body, key=key), claim, now, item=item)
+            for key in asked.get("emits", ())
+        )
 
     def _set_clock(self, asked: Request) -> Request:
         """Set the real clock, as this process sees it, `ahead` by so many seconds."""
