@@ -24,7 +24,7 @@ EX_NOT_FOUND = 127
 EXIT_STATUSES: dict[int, str] = {
     EX_DONE: "done now, or already done",
     EX_USAGE: "wrong usage, a naive or impossible time",
-    EX_CHECK_FAILED: "the command exited 0 but a check did not hold",
+    EX_CHECK_FAILED: "the command exited 0 but a check did not hold, or what it emitted was damaged",
     EX_STORE_UNAVAILABLE: "the store could not be reached in time: nothing was run",
     EX_NOT_RECORDED: "the work was done but its outcome could not be recorded (it waits on this host)",
     EX_TRY_LATER: "try later: busy, overlap, waiting, early, a closed gate",
