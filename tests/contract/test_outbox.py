@@ -308,6 +308,14 @@ def test_of_two_that_read_the_same_queue_one_takes(ledger, outbox):
     assert {known.sender for known in outbox.queue("web", 10).sending} == {"one"}
 
 
+def test_a_look_that_does_not_want_those_being_sent_sees_the_others_as_they_are(ledger, outbox):
+    emit(ledger, 0, "a", "b", "c")
+    assert outbox.exchange("web", take=rules.take(outbox.queue("web", 10), ROUTE, "one", 2)).taken
+    whole, brief = outbox.queue("web", 10), outbox.queue("web", 10, sending=False)
+    assert (len(whole.sending), brief.sending) == (2, ())
+    assert (brief.due, brief.version, brief.next_due) == (whole.due, whole.version, whole.next_due)
+
+
 def test_whoever_read_the_queue_before_another_took_takes_nothing_else_of_it_either(ledger, outbox):
     emit(ledger, 0, "a", "b")
     queue = outbox.queue("web", 10)

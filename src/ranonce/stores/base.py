@@ -295,8 +295,11 @@ class Outbox(Protocol):
     Messages come without their bodies, but where it is said. Instants that are written are as the moves have them.
     """
 
-    def queue(self, destination: str, most: int) -> Queue:
-        """Return what stands at a destination, of one moment: no more than `most` due messages, with their bodies."""
+    def queue(self, destination: str, most: int, *, sending: bool = True) -> Queue:
+        """Return what stands at a destination, of one moment: no more than `most` due messages, with their bodies.
+
+        Whoever does not need those that are being sent says so, and spares the store telling them.
+        """
 
     def exchange(
         self, destination: str, moves: Sequence[Move] = (), *, closing: Closing | None = None, take: Take | None = None

@@ -77,7 +77,7 @@ class MemoryOutbox:
 
     # --- the port ---
 
-    def queue(self, destination: str, most: int) -> Queue:
+    def queue(self, destination: str, most: int, *, sending: bool = True) -> Queue:
         with self._lock:
             there = [message for message in self.all() if message.destination == destination]
             clock, line = self._store.clock(), self._lines.get(destination, _Line())
@@ -90,7 +90,7 @@ class MemoryOutbox:
                 line.closed_why,
                 line.next_at,
                 tuple(due[:most]),
-                tuple(message.replace(body=None) for message in there if message.state == SENDING),
+                tuple(message.replace(body=None) for message in there if sending and message.state == SENDING),
                 next((message.due_at for message in pending if message.due_at > clock.wall), None),
                 clock.domain,
                 clock.now,

@@ -45,10 +45,10 @@ class PostgresOutbox:
 
     # --- deliverers ---
 
-    def queue(self, destination: str, most: int) -> Queue:
+    def queue(self, destination: str, most: int, *, sending: bool = True) -> Queue:
         statement = in_schema(SQL["queue"], self._store.schema)
-        told, bodies = self._store.connection.fetch(statement, destination, most)[0]
-        ledger, version, closed_until, closed_why, next_at, due, sending, next_due, now = loads((told or b"").decode())
+        told, bodies = self._store.connection.fetch(statement, destination, most, sending)[0]
+        ledger, version, closed_until, closed_why, next_at, due, sent, next_due, now = loads((told or b"").decode())
         self._store.refuse_another(ledger)
         return Queue(
             destination,
@@ -57,7 +57,7 @@ class PostgresOutbox:
             closed_why,
             float(next_at or 0.0),
             tuple(_with_bodies(due or (), bodies or b"")),
-            tuple(message_of(values, None, seq) for values, seq in sending or ()),
+            tuple(message_of(values, None, seq) for values, seq in sent or ()),
             next_due,
             DOMAIN,
             now,

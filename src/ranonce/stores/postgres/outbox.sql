@@ -3,7 +3,7 @@
 
 -- name: queue
 -- What stands at a destination?
-SELECT told, bodies FROM {schema}.queue_at($1, $2);
+SELECT told, bodies FROM {schema}.queue_at($1, $2, $3);
 
 -- name: exchange
 -- Write moves, close a destination, take messages.

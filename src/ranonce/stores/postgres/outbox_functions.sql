@@ -137,8 +137,11 @@ BEGIN
 END $$;
 
 -- What stands at a destination, of one moment: which ledger says so, what deliverers know of it, messages that are due
--- and how long their bodies are, those that are being sent, when the next one is due, and the clock; and the bodies.
-CREATE OR REPLACE FUNCTION {schema}.queue_at(p_destination text, p_most integer, OUT told json, OUT bodies bytea)
+-- and how long their bodies are, those that are being sent (if they are asked for), when the next one is due, and the
+-- clock; and the bodies.
+CREATE OR REPLACE FUNCTION {schema}.queue_at(
+    p_destination text, p_most integer, p_sending boolean, OUT told json, OUT bodies bytea
+)
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
@@ -158,7 +161,7 @@ BEGIN
         (SELECT id FROM {schema}.ledger AS l WHERE l.one = 1),
         d.version, {schema}.seconds(d.closed_until), d.closed_why, d.next_at, due,
         (SELECT json_agg(json_build_array({schema}.message_told(o), o.seq) ORDER BY o.seq) FROM {schema}.outbox AS o
-         WHERE o.destination = p_destination AND o.state = 'sending'),
+         WHERE p_sending AND o.destination = p_destination AND o.state = 'sending'),
         (SELECT {schema}.seconds(o.due_at) FROM {schema}.outbox AS o
          WHERE o.destination = p_destination AND o.state = 'pending' AND o.due_at > now_
          ORDER BY o.due_at LIMIT 1),

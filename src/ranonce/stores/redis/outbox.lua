@@ -168,12 +168,12 @@ end
 -- name: queue
 -- What stands at a destination, and the clock.
 -- KEYS: the ledger, destinations, its pending messages, those being sent, messages, bodies.
--- ARGV: the ledger, the destination, how many that are due.
+-- ARGV: the ledger, the destination, how many that are due, whether those being sent are wanted (1).
 local line = redis.call('HGET', KEYS[2], word())
 local clock = redis.call('TIME')
 local now = string.format('%d.%06d', tonumber(clock[1]), tonumber(clock[2]))
 local due = numbers(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, word()))
-local sending = numbers(redis.call('ZRANGE', KEYS[4], 0, -1))
+local sending = word() == '1' and numbers(redis.call('ZRANGE', KEYS[4], 0, -1)) or {}
 local later = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 return {
   'queue', line, due, values(KEYS[5], due), values(KEYS[6], due), sending, values(KEYS[5], sending), later[2] or false,

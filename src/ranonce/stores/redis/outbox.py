@@ -41,12 +41,12 @@ class RedisOutbox:
 
     # --- deliverers ---
 
-    def queue(self, destination: str, most: int) -> Queue:
+    def queue(self, destination: str, most: int, *, sending: bool = True) -> Queue:
         keys = self._keys
         touched = [keys("ledger"), keys("destinations"), *(keys(what, destination) for what in OF_A_DESTINATION[:2])]
         touched += [keys("messages"), keys("bodies")]
-        asked = self._connection.ask_script(named("queue"), touched, self._rows.ledger, destination, most)
-        _, line, due, values, bodies, sending, of_sending, later, seconds, micros = self._rows.checked(asked)
+        asked = self._connection.ask_script(named("queue"), touched, self._rows.ledger, destination, most, int(sending))
+        _, line, due, values, bodies, sent, of_sent, later, seconds, micros = self._rows.checked(asked)
         if None in bodies:
             raise damaged(due[bodies.index(None)])  # what waits to be sent has its body
         now = (int(seconds) * 1_000_000 + int(micros)) / 1_000_000
@@ -54,7 +54,7 @@ class RedisOutbox:
             destination,
             *_line_of(line),
             tuple(map(message_of, due, values, bodies)),
-            tuple(sorted(map(message_of, sending, of_sending), key=_number)),
+            tuple(sorted(map(message_of, sent, of_sent), key=_number)),
             None if later is None else _score(later),
             DOMAIN,
             now,

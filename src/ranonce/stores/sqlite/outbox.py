@@ -28,13 +28,13 @@ class SqliteOutbox:
         self._store = store
         self._db = store.connection
 
-    def queue(self, destination: str, most: int) -> Queue:
+    def queue(self, destination: str, most: int, *, sending: bool = True) -> Queue:
         with self._store.reading():
             clock = self._store.clock()
             now = text_of(clock.wall)
             line = self._db.execute(SQL["line"], (destination,)).fetchone() or NEW_LINE
             due = self._db.execute(SQL["due"], (destination, now, most)).fetchall()
-            sending = self._db.execute(SQL["sending"], (destination,)).fetchall()
+            others = self._db.execute(SQL["sending"], (destination,)).fetchall() if sending else ()
             next_due = self._db.execute(SQL["next_due"], (destination, now)).fetchone()[0]
         version, closed_until, closed_why, next_at = line
         return Queue(
@@ -44,7 +44,7 @@ class SqliteOutbox:
             closed_why,
             next_at,
             tuple(map(message_of, due)),
-            tuple(map(message_of, sending)),
+            tuple(map(message_of, others)),
             instant_of(next_due),
             clock.domain,
             clock.now,
