@@ -149,9 +149,9 @@ class Faulty:
     def outbox(self) -> Faulty:
         return self
 
-    def queue(self, *words: object) -> object:
+    def queue(self, *words: object, **named: object) -> object:
         self._fail(self.looks)
-        return self.store.outbox().queue(*words)  # type: ignore[arg-type]
+        return self.store.outbox().queue(*words, **named)  # type: ignore[arg-type]
 
     def known(self, keys: Sequence[str]) -> object:
         return self.store.outbox().known(keys)

@@ -66,22 +66,38 @@ class Hold:
         failpoint("deliver:before-send")
         return True
 
-    def answered(self, message: Message) -> None:
-        """Hold a message no longer: it has its answer."""
+    def answered(self, message: Message) -> bool:
+        """Hold a message no longer: it has its answer. Say whether it was begun."""
         with self._lock:
             self._held.pop(message.key, None)
             self._begin_by.pop(message.key, None)
-            self._begun.pop(message.key, None)
+            return self._begun.pop(message.key, None) is not None
 
     def held(self) -> list[Message]:
         """Return the messages that have no answer yet."""
         with self._lock:
             return list(self._held.values())
 
+    @property
+    def count(self) -> int:
+        """How many messages have no answer yet."""
+        return len(self._held)
+
+    def has(self, message: Message) -> bool:
+        """Say whether a message is held, of this take."""
+        held = self._held.get(message.key)
+        return held is not None and (held.tries, held.sender) == (message.tries, message.sender)
+
     def has_begun(self, message: Message) -> bool:
         """Say whether a message that is held was begun."""
         with self._lock:
             return message.key in self._begun
+
+    def is_overdue(self) -> bool:
+        """Say whether something was begun so long ago that no answer to it will come."""
+        with self._lock:
+            earliest = min(self._begun.values(), default=float("inf"))
+            return self._clock() > earliest + self._route.timeout + OVERTIME_SECONDS
 
     def stuck(self) -> bool:
         """Say whether what was begun last was begun so long ago that no answer will come."""

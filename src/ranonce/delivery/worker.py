@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 AWAY = (StoreUnavailable, NotThisLedger)
 #: No answer waits longer than this to be written while others are still on their way.
 SETTLE_SECONDS = 0.25
+#: What vanished deliverers have left is looked for no more often, while messages are taken one lot after the other.
+LEFT_SECONDS = 1.0
 #: Pauses between two attempts at a store that is away, each spread by chance.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
 #: One that goes once waits for its turn, where the rate gives it one within this time.
@@ -92,8 +94,11 @@ class Worker:
         self._closing: Closing | None = None
         self._lost: set[str] = set()  # senders of takes whose fate is not known
         self._tried: set[str] = set()
-        self._begun: set[str] = set()
+        self._begun: list[str] = []
+        self._granted = 0  # how many may be begun, of those that were reserved
+        self._there_is_more = False
         self._look: _Look | None = None
+        self._looked_at = 0.0  # when what others have left was looked for
         self._away_since: float | None = None
         self._pause = FIRST_PAUSE_SECONDS
         self._ask_again_at = 0.0
@@ -121,16 +126,16 @@ class Worker:
 
     def _go_once(self) -> bool:
         """Take what is due and send it; say whether there was anything to do."""
-        reserved = self._orders.reserve(self._route.batch)
-        begun = 0
+        reserved = self._granted = self._orders.reserve(self._route.batch)
+        self._begun.clear()
         progress: bool
         try:
             progress, taken = self._enduring(lambda: self._take(reserved))
             if taken:
-                begun = self._send(taken)
+                self._send(taken)
             return progress
         finally:
-            self._orders.give_back(reserved - begun)
+            self._orders.give_back(self._granted - len(self._begun))
 
     def _rest(self, idle_for: float) -> float | None:
         """Return how long to sleep when nothing could go; None where it is over."""
@@ -146,12 +151,15 @@ class Worker:
             return None
         return min(turn or self._orders.poll, self._orders.poll) * (0.5 + self._chance() / 2)
 
-    def _take(self, most: int) -> tuple[bool, Sequence[Message]]:
+    def _take(self, most: int, *, brief: bool = False) -> tuple[bool, Sequence[Message]]:
         """Settle what is answered, and take what is due, in one exchange. Say whether anything was done, and return
-        what was taken."""
+        what was taken. One that is `brief` does not look for what others have left."""
+        self._there_is_more = False
         asked_at = self._clock()
-        queue = self._outbox.queue(self._route.destination, max(most, 1))
+        queue = self._outbox.queue(self._route.destination, max(most, 1), sending=not brief)
         self._look = _Look(queue, asked_at, self._clock())
+        if not brief:
+            self._looked_at = asked_at
         moves = self._left_by_others(queue)
         sender = f"{self._name}:{os.urandom(8).hex()}"
         take = rules.take(self._fresh(queue), self._route, sender, most) if most and not self._orders.stopped else None
@@ -173,6 +181,7 @@ class Worker:
             if move.now.state != SENDING:
                 self._listener.settled(move.now, None)
         sending = [move.now for move in take.moves if move.now.state == SENDING]
+        self._there_is_more = len(take.moves) == most
         self._hold.take(sending, asked_at)
         return True, sending
 
@@ -180,7 +189,7 @@ class Worker:
         """Return what becomes of messages that a vanished deliverer has, or that a lost reply left under our name."""
         moves = []
         for message in queue.sending:
-            if message.key in self._unsettled:
+            if message.key in self._unsettled or self._hold.has(message):
                 continue
             if message.sender in self._lost:
                 given_back = self._made_of(message, message, Answer(NOT_BEGUN))
@@ -194,9 +203,9 @@ class Worker:
         passed = self._unsettled.keys() | self._tried
         return queue.replace(due=tuple(message for message in queue.due if message.key not in passed))
 
-    def _send(self, taken: Sequence[Message]) -> int:
-        """Send messages and note their answers; return how many were begun. Every one of them has an answer then."""
-        self._begun.clear()
+    def _send(self, taken: Sequence[Message]) -> None:
+        """Send messages and note their answers, and meanwhile those that there is room for. Every one of them has an
+        answer then."""
         renew_at = self._clock() + self._hold.renew_every
         problem = "it was not answered"
         assert self._sender is not None
@@ -204,9 +213,12 @@ class Worker:
             for said in self._sender.send(taken, self._may_begin):
                 if said is not None:
                     self._answered(*said)
-                if self._clock() >= renew_at:
-                    renew_at = self._clock() + self._renew()
-                self._settle_meanwhile(idle=said is None)
+                now = self._clock()
+                if now >= renew_at:
+                    renew_at = now + self._renew()
+                self._settle_meanwhile(now, idle=said is None)
+                if self._there_is_more and self._hold.count <= self._route.batch // 2:
+                    self._take_more(now)
                 if said is None and self._hold.stuck():
                     problem = "no answer came, long after its time was over"
                     break
@@ -216,37 +228,58 @@ class Worker:
             # What was not begun counts as a try, too: a sender that forgets it would be asked for ever.
             self._answered(message, Answer(UNKNOWN if self._hold.has_begun(message) else NOT_RECEIVED, problem))
             self._close_sender()  # whatever it still does, it is not what we wait for
-        if not self._orders.watch:
-            self._tried |= self._begun
-        return len(self._begun)
+
+    def _take_more(self, now: float) -> None:
+        """Take as many messages as were answered, while the others are still being sent: the connections are not idle
+        while the store writes, and no more are held at a time than one take has."""
+        add: Callable[[Sequence[Message]], None] | None = getattr(self._sender, "add", None)
+        if add is None or not self._route.dedupes or self._hold.shut or now < self._ask_again_at:
+            return
+        if self._hold.is_overdue():
+            return  # this comes to its end, or what is never answered would be held for ever
+        granted = self._orders.reserve(self._route.batch - self._hold.count)
+        taken: Sequence[Message] = ()
+        try:
+            _, taken = self._take(granted, brief=now < self._looked_at + LEFT_SECONDS)
+        except AWAY as error:
+            self._is_away(error)
+            self._ask_again_at = self._clock() + self._next_pause()
+        finally:
+            self._orders.give_back(granted - len(taken))
+            self._granted += len(taken)
+        if taken:
+            add(taken)
 
     def _may_begin(self, message: Message) -> bool:
         if not self._hold.may_begin(message):
             return False
-        self._begun.add(message.key)
+        self._begun.append(message.key)
         return True
 
     def _answered(self, message: Message, answer: Answer) -> None:
         failpoint("deliver:sent")
-        self._hold.answered(message)
-        move = self._made_of(message, message, answer)
+        if self._hold.answered(message) and not self._orders.watch:
+            self._tried.add(message.key)
+        now = self._clock()
+        wall = self._wall(now)
+        move = rules.settle(message, message, answer, self._route, wall, self._chance())
         assert move is not None
         if not self._unsettled:
-            self._unsettled_since = self._clock()
+            self._unsettled_since = now
         self._unsettled[message.key] = _Outcome(message, answer, move)
-        closing = rules.closing(answer, self._route, self._wall())
+        closing = rules.closing(answer, self._route, wall)
         if closing is not None:
             self._hold.shut = True
             if self._closing is None or closing.until is None or closing.until > (self._closing.until or 0.0):
                 self._closing = closing
 
     def _made_of(self, current: Message, taken: Message, answer: Answer) -> Move | None:
-        return rules.settle(current, taken, answer, self._route, self._wall(), self._chance())
+        return rules.settle(current, taken, answer, self._route, self._wall(self._clock()), self._chance())
 
-    def _wall(self) -> float:
+    def _wall(self, now: float) -> float:
         """Return the store's real clock, carried on since the last look by our own clock."""
         assert self._look is not None
-        return self._look.queue.wall + self._clock() - self._look.told_at
+        return self._look.queue.wall + now - self._look.told_at
 
     # --- renew and settle ---
 
@@ -267,9 +300,8 @@ class Worker:
         self._hold.renewed([message for message in held if message.key in moved], asked_at)
         return self._hold.renew_every
 
-    def _settle_meanwhile(self, *, idle: bool) -> None:
+    def _settle_meanwhile(self, now: float, *, idle: bool) -> None:
         """Write what is answered while others are on their way; what the store does not take now is kept."""
-        now = self._clock()
         waited = now - self._unsettled_since
         if not self._unsettled or now < self._ask_again_at or not (idle or self._closing or waited > SETTLE_SECONDS):
             return
