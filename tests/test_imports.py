@@ -74,9 +74,11 @@ ZONED = {"ranonce.cron", "ranonce.dialects", "ranonce.zones"}
 #: What only a window that is to be worked on needs.
 WORKING = {
     "ranonce.attempt",
+    "ranonce.claimant",
     "ranonce.heartbeat",
     "ranonce.output",
     "ranonce.process",
+    "ranonce.sight",
     "ranonce.signs",
     "ranonce.spawn",
 }

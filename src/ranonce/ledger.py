@@ -19,7 +19,6 @@ from ranonce.lifecycle import CLOCK_SLACK_SECONDS as CLOCK_SLACK_SECONDS
 from ranonce.lifecycle import Claim, Decision, Refusal, RunKey, ScheduleVersion, Sighting, Verdict
 from ranonce.liveness import HostIdentity, boot_clock, examine, forget, others_may_write, this_host, unrecorded
 from ranonce.record import Record
-from ranonce.sight import sighting_of
 from ranonce.stores import open_store
 from ranonce.stores.base import Job, LostReply
 from ranonce.storeurl import masked, public, same_place
@@ -280,7 +279,7 @@ class OpenLedger:
                 self.settle_unrecorded()
             if decision.accepted and decision.writes and before_start:
                 before_start()
-            return decision
+            return self._signed(decision)
 
         asked_at = boot_clock()
         snap, decision = self._settle(ask.key, ask.window.start, decide)
@@ -291,6 +290,15 @@ class OpenLedger:
         if decision.refusal:
             return decision.refusal
         return lifecycle.claim_of(decision, snap, ask)
+
+    def _signed(self, decision: Decision) -> Decision:
+        """Return a decision whose lease says who holds it. Looked up only for a claim that is about to be committed: a
+        trigger with nothing to do is spared the look."""
+        if decision.lease is None or decision.lease.process:
+            return decision
+        from ranonce.sight import ourselves
+
+        return decision.replace(lease=decision.lease.replace(process=ourselves(self.host, self.folder)))
 
     def _ask_the_events(self, snap: Snapshot, ask: Ask) -> None:
         """Refuse to start what the events know to be done: then the run's row is damaged or was changed by hand."""
@@ -314,6 +322,8 @@ class OpenLedger:
 
     def sighting(self, owner: str, process: str = "") -> Sighting:
         """Return what can be proved here of the attempt behind a claim; `process` is what its lease says of it."""
+        from ranonce.sight import sighting_of
+
         return sighting_of(owner, process, folder=self.folder, beside=self.store.beside, here=self.host)
 
     def _bury(self, owner: str) -> None:
@@ -391,9 +401,12 @@ class OpenLedger:
                 snap = self.store.read(*place)
                 if (refusal := lifecycle.fenced_off(snap, held)) is not None:
                     return refusal
-                if self.store.step(*place, held.generation, step.name) is not None:
-                    return None
                 known = self._known(messages)
+                if self.store.step(*place, held.generation, step.name) is not None:
+                    if missing := sum(message.key not in known for message in messages):  # so this was not our commit
+                        name = step.name.replace("\t", " / ")
+                        self.warnings.append(f"{name!r} was done by somebody else meanwhile: messages not sent: {missing}")
+                    return None
             except LostReply:
                 unknown = True
                 if time.monotonic() > give_up:

@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from ranonce.liveness import HostIdentity, Process
 
 
-_started: dict[int, str] = {}  # when this process began, by its number: a forked child asks anew
+#: When this process began, by its number and its boot: a forked child asks anew.
+_started: dict[tuple[int, str], str] = {}
 
 
 def ourselves(here: HostIdentity, folder: str | None) -> str:
     """Return what a lease of this process says of its holder. `folder` is the ledger's state folder on this host."""
     pid = os.getpid()
-    if pid not in _started:
+    this = (pid, here.boot_id)
+    if this not in _started:
         _started.clear()
         # Without a boot, /proc counts the processes of another namespace.
-        _started[pid] = process_start(pid) or "" if here.boot_id else ""
-    return text_of(Claimant(here.host, pid, _started[pid], here.boot_id, here.pid_ns, here.time_ns, _id_of(folder)))
+        _started[this] = process_start(pid) or "" if here.boot_id else ""
+    return text_of(Claimant(here.host, pid, _started[this], here.boot_id, here.pid_ns, here.time_ns, _id_of(folder)))
 
 
 def sighting_of(owner: str, process: str, *, folder: str | None, beside: str | None, here: HostIdentity) -> Sighting:

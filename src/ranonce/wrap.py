@@ -20,7 +20,6 @@ from ranonce.errors import (
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import Ask, Policy, Refusal
 from ranonce.liveness import boot_clock
-from ranonce.sight import ourselves
 from ranonce.stores.base import LostReply
 from ranonce.terms import Locks, Order, Result, Terms, Won
 
@@ -99,7 +98,6 @@ def ask_of(terms: Terms, order: Order) -> Ask:
         ),
         version=terms.version,
         fingerprint=terms.fingerprint,
-        process=ourselves(ledger.host, ledger.folder),
         host=ledger.host.host,
         data={"chosen_by": order.chosen_by, **({"warnings": ledger.warnings} if ledger.warnings else {})},
         rerun_reason=order.rerun_reason,
