@@ -253,7 +253,7 @@ def test_one_that_was_taken_over_while_it_slept_commits_nothing_and_answers_409(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(IdempotencyMiddleware, "_renew", lambda *_: True)  # as if this worker were stopped
             await asyncio.sleep(0.5)
-        other = await request(over(receiver, quick, lease_seconds=60))
+            other = await request(over(receiver, quick, lease_seconds=60))
         assert other.status == 201
         connection = receiver.connect()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -383,9 +384,13 @@ def test_a_claim_that_was_renewed_since_the_transaction_began_is_neither_lost_no
     ledger, here, db, admin, schema, table, effect, effects
 ):
     with claim(ledger) as run:
-        admin.execute(f"UPDATE {schema}.leases SET expires = expires - 299.9")  # as it was once
+        over_at = time.monotonic() + 2
+        admin.execute(f"UPDATE {schema}.leases SET expires = expires - 298")  # as it was once
         db.execute(f"SELECT * FROM {table}").fetchall()
         assert run._holder.renew() is None
+        time.sleep(
+            max(0.0, over_at - time.monotonic())
+        )  # what the transaction sees of it is over, and no more than that
         effect(db, run)
         db.commit()
     assert (effects(), run.receipt.event) == (1, "done")
