@@ -2,11 +2,18 @@
 
 Messages are of 1 KiB; the other side is a process of its own on loopback. What is measured of a deliverer is its
 worker, from the first look at the outbox to the last settled message: opening a ledger and reading a configuration are
-not in it, and neither is the emitting. Both sides send in batches of 100, through the same sender.
+not in it, and neither is the emitting.
+
+HTTP: the limit is one plain loop over the messages in one thread, with the same client on one kept connection; no other
+thread is there, and nobody writes anything down. One at a time to a slow receiver is the same loop.
+
+NATS: the limits are loops with nats-py alone, as its documentation has them, with the key in `Nats-Msg-Id` as we send
+it. Windowed: 100 `js.publish` at a time are gathered, then the next 100. Ack by ack: each is awaited before the next.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pathlib
 import subprocess
@@ -20,7 +27,8 @@ from tests.servers import NatsServer, PostgresServer, private_folder
 from benchmarks.claims import LEDGER_ID, declare
 from benchmarks.measure import A_SECOND, Line, Sizes, beside, in_turn, subfolder
 from benchmarks.servers import running
-from ranonce.delivery.base import Sender, Spec
+from ranonce.delivery.base import Spec
+from ranonce.delivery.http import HttpCarrier, requests_of
 from ranonce.delivery.orders import Orders
 from ranonce.delivery.spec import open_sender, read_spec
 from ranonce.delivery.worker import Worker
@@ -34,6 +42,7 @@ from ranonce.stores.base import Store
 BODY = b"x" * 1024
 WAIT_SECONDS = 20.0
 DESTINATION = "web"
+SUBJECT = "bench.messages"
 RECEIVER = pathlib.Path(__file__).with_name("web_receiver.py")
 
 
@@ -80,25 +89,56 @@ class Delivering:
         return rate
 
 
-class Sending:
-    """The limit: the same sender gets the same batches, one after the other, and nobody writes anything down."""
+class Posting:
+    """The limit over HTTP: the same client sends one message after the other, and nobody writes anything down."""
 
-    def __init__(self, spec: Spec, batch: int = BATCH) -> None:
+    def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._batch = batch
         self._sent = 1 << 40  # keys that no outbox has
 
-    def send(self, count: int) -> float:
+    def post(self, count: int) -> float:
         """Return messages a second."""
-        sender: Sender = open_sender(self._spec, os.environ)
+        carrier = HttpCarrier(requests_of(self._spec, os.environ))
         messages = made(self._sent, count)
         self._sent += count
         began = time.perf_counter()
-        for begin in range(0, count, self._batch):
-            for said in sender.send(messages[begin : begin + self._batch], lambda _: True):
-                assert said is None or said[1].kind == DELIVERED, said
+        for message in messages:
+            answer = carrier.carry(message)
+            assert answer.kind == DELIVERED, answer
         rate = count / (time.perf_counter() - began)
-        sender.close()
+        carrier.close()
+        return rate
+
+
+class Publishing:
+    """The limits to NATS: so many are published at a time by its own client, and all of them awaited."""
+
+    def __init__(self, address: str, window: int) -> None:
+        self._address = address
+        self._window = window
+        self._sent = window << 40  # keys that no outbox has, and the other limit neither
+
+    def publish(self, count: int) -> float:
+        """Return messages a second."""
+        return asyncio.run(self._publish(count))
+
+    async def _publish(self, count: int) -> float:
+        import nats as driver
+
+        connection = await driver.connect(self._address)
+        streams = connection.jetstream()
+        messages = made(self._sent, count)
+        self._sent += count
+        began = time.perf_counter()
+        for begin in range(0, count, self._window):
+            acknowledged = [
+                streams.publish(SUBJECT, message.body or b"", headers={"Nats-Msg-Id": message.key})
+                for message in messages[begin : begin + self._window]
+            ]
+            for one in await asyncio.gather(*acknowledged):
+                assert not one.duplicate, one
+        rate = count / (time.perf_counter() - began)
+        await connection.close()
         return rate
 
 
@@ -145,37 +185,38 @@ def receiver(milliseconds: int = 0) -> Iterator[str]:
 
 def http(folder: str, sizes: Sizes) -> Iterator[Line]:
     """Measure delivery over HTTP: to a receiver that answers at once, and to one that takes 10 ms."""
-    with receiver() as url, running(_postgres(folder)) as postgres:
+    with receiver() as url, running(PostgresServer(_servers_folder(folder, "server"))) as postgres:
         spec = _spec(type="http", url=url, dedupes="24h", concurrency=1)
         sides: list[Callable[[], float]] = []
         for address in (_sqlite(folder, "at-once"), postgres.url("deliver")):
             delivering = Delivering(address, spec)
             sides.append(lambda delivering=delivering: delivering.deliver(sizes.messages))  # type: ignore[misc]
-        sending = Sending(spec)
-        limit, sqlite, server = in_turn(sizes.rounds, lambda: sending.send(sizes.messages), *sides)
+        plain = Posting(spec)
+        limit, sqlite, server = in_turn(sizes.rounds, lambda: plain.post(sizes.messages), *sides)
     yield beside("deliver, HTTP, batches of 100, SQLite", A_SECOND, sqlite, limit, at_least=0.8)
     yield beside("deliver, HTTP, batches of 100, PostgreSQL", A_SECOND, server, limit, at_least=0.65)
     with receiver(10) as url:
         many = Delivering(_sqlite(folder, "many"), _spec(type="http", url=url, dedupes="24h", concurrency=16))
-        single = Sending(_spec(type="http", url=url, dedupes="24h", concurrency=1), batch=1)
+        single = Posting(_spec(type="http", url=url, dedupes="24h", concurrency=1))
         few = max(sizes.messages // 20, 4)
-        one, sixteen = in_turn(sizes.rounds, lambda: single.send(few), lambda: many.deliver(sizes.messages))
+        one, sixteen = in_turn(sizes.rounds, lambda: single.post(few), lambda: many.deliver(sizes.messages))
     name = "deliver, HTTP, 16 in flight to a receiver of 10 ms / one at a time"
     yield beside(name, A_SECOND, sixteen, one, at_least=10)
 
 
 def nats(folder: str, sizes: Sizes) -> Iterator[Line]:
     """Measure delivery to NATS JetStream: beside the same windowed publishing, and beside ack by ack."""
-    with running(NatsServer(private_folder(pathlib.Path(folder) / "nats"))) as server:  # type: ignore[arg-type]
-        settings = _stream(server)
-        delivering = Delivering(_sqlite(folder, "nats"), _spec(**settings))
-        windowed, by_ack = Sending(_spec(**settings)), Sending(_spec(**settings), batch=1)
+    with running(NatsServer(_servers_folder(folder, "server"))) as server:  # type: ignore[arg-type]
+        _make_stream(server.address)
+        spec = _spec(type="nats", url=server.address, subject=SUBJECT, window=BATCH)
+        delivering = Delivering(_sqlite(folder, "nats"), spec)
+        windowed, by_ack = Publishing(server.address, BATCH), Publishing(server.address, 1)
         few = max(sizes.messages // 5, 4)
         limit, ours, slow = in_turn(
             sizes.rounds,
-            lambda: windowed.send(sizes.messages),
+            lambda: windowed.publish(sizes.messages),
             lambda: delivering.deliver(sizes.messages),
-            lambda: by_ack.send(few),
+            lambda: by_ack.publish(few),
         )
     yield beside("deliver, NATS, batches of 100, SQLite / windowed publishing", A_SECOND, ours, limit, at_least=0.6)
     yield beside("deliver, NATS, batches of 100, SQLite / ack by ack", A_SECOND, ours, slow, at_least=3.5)
@@ -185,22 +226,19 @@ def _sqlite(folder: str, name: str) -> str:
     return f"sqlite:///{subfolder(folder, name)}/ledger.db"
 
 
-def _postgres(folder: str) -> PostgresServer:
+def _servers_folder(folder: str, name: str) -> pathlib.Path:
     for above in (folder, os.path.dirname(folder)):
         os.chmod(above, 0o711)  # noqa: S103 - for a server that does not run as root
-    return PostgresServer(private_folder(pathlib.Path(folder) / "postgres"))
+    return private_folder(pathlib.Path(folder) / name)
 
 
-def _stream(server: NatsServer) -> dict[str, object]:
-    """Make a stream; return the settings of a destination that publishes to it."""
-    import asyncio
-
+def _make_stream(address: str) -> None:
+    """Make a stream that keeps its messages in files, and dedupes."""
     import nats as driver
 
     async def make() -> None:
-        connection = await driver.connect(server.address)
-        await connection.jetstream().add_stream(name="BENCH", subjects=["bench.>"])
+        connection = await driver.connect(address)
+        await connection.jetstream().add_stream(name="BENCH", subjects=[SUBJECT])
         await connection.close()
 
     asyncio.run(make())
-    return {"type": "nats", "servers": server.address, "subject": "bench.messages"}
