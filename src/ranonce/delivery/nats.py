@@ -16,10 +16,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from queue import Empty, SimpleQueue
 from threading import Thread
 
-from ranonce.delivery.base import IDLE_SECONDS
+from ranonce.delivery.answers import Answers
 from ranonce.delivery.credentials import credential
 from ranonce.delivery.spec import from_environment
 from ranonce.errors import ConfigError, UsageError
@@ -141,7 +140,7 @@ class Errand(Record):
 
     messages: tuple[Message, ...]
     may_begin: Callable[[Message], bool]
-    answers: SimpleQueue[tuple[Message, Answer]]
+    answers: Answers
 
 
 class NatsSender:
@@ -152,29 +151,30 @@ class NatsSender:
         self._errands: asyncio.Queue[Errand | None] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
+        self._sending: tuple[Callable[[Message], bool], Answers] | None = None
 
     def send(
         self, messages: Sequence[Message], may_begin: Callable[[Message], bool]
     ) -> Iterator[tuple[Message, Answer] | None]:
         """Send messages; yield each with its answer, and None whenever there was none for a while."""
         wanted = True
-        errand = Errand(tuple(messages), lambda message: wanted and may_begin(message), SimpleQueue())
-        problem = self._give(errand)
-        if problem:
-            yield from ((message, Answer(NOT_RECEIVED, problem)) for message in messages)
-            return
-        left = len(messages)
+        answers = Answers()
+        self._sending = lambda message: wanted and may_begin(message), answers
         try:
-            while left:
-                try:
-                    answer = errand.answers.get(timeout=IDLE_SECONDS)
-                except Empty:
-                    yield None
-                else:
-                    left -= 1
-                    yield answer
+            self.add(messages)
+            yield from answers.awaited()
         finally:
             wanted = False  # whoever asked has gone: what has not begun yet shall not
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Send these, too, after those that are being sent: their answers come with the others."""
+        assert self._sending is not None, "there is something that is being sent"
+        may_begin, answers = self._sending
+        answers.open_ones += len(messages)
+        problem = self._give(Errand(tuple(messages), may_begin, answers))
+        if problem:
+            for message in messages:
+                answers.put(message, Answer(NOT_RECEIVED, problem))
 
     def close(self) -> None:
         """Let the thread end once it has nothing to send. What is still on its way is not waited for."""
@@ -207,7 +207,7 @@ class NatsSender:
 
             def answer(message: Message, of_it: Answer, open_ones: dict[str, Message] = open_ones) -> None:
                 if open_ones.pop(message.key, None) is not None:
-                    errand.answers.put((message, of_it))
+                    errand.answers.put(message, of_it)
 
             failure = Answer(UNKNOWN, "nothing was said of it")
             try:
