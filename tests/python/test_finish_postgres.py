@@ -388,9 +388,7 @@ def test_a_claim_that_was_renewed_since_the_transaction_began_is_neither_lost_no
         admin.execute(f"UPDATE {schema}.leases SET expires = expires - 298")  # as it was once
         db.execute(f"SELECT * FROM {table}").fetchall()
         assert run._holder.renew() is None
-        time.sleep(
-            max(0.0, over_at - time.monotonic())
-        )  # what the transaction sees of it is over, and no more than that
+        time.sleep(max(0.0, over_at - time.monotonic()))  # what the transaction sees of it is over
         effect(db, run)
         db.commit()
     assert (effects(), run.receipt.event) == (1, "done")
