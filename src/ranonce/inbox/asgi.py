@@ -22,6 +22,7 @@ from ranonce.errors import ClaimLost, UsageError
 from ranonce.inbox.answers import AGAIN, CONFLICT, FIRST, IN_FLIGHT, UNKNOWN, Answer, Received
 from ranonce.inbox.connections import Pool, failures, opener
 from ranonce.inbox.keys import fingerprint_of, key_of
+from ranonce.inbox.renewing import Renewing
 from ranonce.inbox.table import RETENTION_SECONDS, Inbox
 
 TYPE_CHECKING = False
@@ -46,9 +47,10 @@ _PRUNE_EVERY = 200  # requests
 class Reception:
     """One request under way, as its application sees it: `scope["ranonce.reception"]`."""
 
-    def __init__(self, inbox: Inbox, key: str, token: str) -> None:
+    def __init__(self, inbox: Inbox, key: str, token: str, renewing: Renewing) -> None:
         self.key = key
         self.settled = False
+        self._renewing = renewing
         self._inbox = inbox
         self._token = token
 
@@ -60,6 +62,7 @@ class Reception:
         The effect and the answer are then committed together, or neither is: a crash at any moment leaves no doubt.
         Raises ClaimLost if another request has taken over: roll back and let it pass, the middleware answers 409.
         """
+        self._renewing.end(self.key, self._token)  # which would wait for the transaction: from here on that has the key
         self._inbox.settle(connection, self.key, self._token, Answer(status, tuple(headers), body))
         self.settled = True
 
@@ -114,6 +117,7 @@ class IdempotencyMiddleware:
         self._most_answer = most_answer
         self._documentation = documentation
         self._not_kept: tuple[type[Exception], ...] = (ClaimLost, *failures())
+        self._renewing = Renewing(lambda key, token: self._renew(key, token), lease_seconds / 3)  # noqa: PLW0108 - as it is then
         self._count = 0
 
     def close(self) -> None:
@@ -139,7 +143,10 @@ class IdempotencyMiddleware:
         if key is None:
             await self._refuse_key(send, missing=not values)
             return
-        body = await _whole_body(receive, self._most_body)
+        try:
+            body = await _whole_body(receive, self._most_body)
+        except _LeftError:
+            return  # nobody is there to be answered, and nobody knows what else was to come
         if body is None:
             await self._problem(send, 413, "The request is too long", f"It may have {self._most_body} bytes.")
             return
@@ -182,9 +189,9 @@ class IdempotencyMiddleware:
     # --- the request that comes first ---
 
     async def _serve(self, scope: Scope, body: list[bytes], receive: Receive, send: Send, key: str, token: str) -> None:
-        reception = Reception(self._inbox, key, token)
+        reception = Reception(self._inbox, key, token, self._renewing)
         answering = _Answering(send, self._most_answer, lambda answer: self._keep(reception, key, token, answer))
-        renewing = asyncio.create_task(self._keep_renewing(key, token))
+        self._renewing.begin(key, token)
         try:
             await self._app({**scope, RECEPTION: reception}, _after(body, receive), answering.send)
         except ClaimLost:
@@ -193,36 +200,32 @@ class IdempotencyMiddleware:
             await self._give_back(key, token)
             raise
         finally:
-            renewing.cancel()
+            if answering.unkept is not None:  # by a transaction of the application's own that was open until now, say
+                await self._keep(reception, key, token, answering.unkept)
+            self._renewing.end(key, token)
         if not answering.complete:  # it said nothing, or not all of it: nobody can be told what it did
             await self._give_back(key, token)
 
-    async def _keep(self, reception: Reception, key: str, token: str, answer: Answer) -> None:
-        """Keep an answer before it is sent. One that says that nothing was done gives the key back instead."""
+    async def _keep(self, reception: Reception, key: str, token: str, answer: Answer) -> bool:
+        """Keep an answer before it is sent; return whether that needs no other try. One that says that nothing was done
+        gives the key back instead."""
         if reception.settled:
-            return
+            return True
         if answer.status >= 500:
             await self._give_back(key, token)
-            return
+            return True
         try:
             await asyncio.to_thread(self._settle, key, token, answer)
         except self._not_kept as error:  # the work is done: whoever asked for it is told so
             LOG.error("the answer to the key %s could not be kept: %s", key, error)
+            return isinstance(error, ClaimLost)
+        return True
 
     async def _give_back(self, key: str, token: str) -> None:
         try:
             await asyncio.to_thread(self._release, key, token)
         except failures() as error:  # then its lease ends
             LOG.error("the key %s could not be given back: %s", key, error)
-
-    async def _keep_renewing(self, key: str, token: str) -> None:
-        while True:
-            await asyncio.sleep(self._lease_seconds / 3)
-            try:
-                if not await asyncio.to_thread(self._renew, key, token):
-                    return
-            except failures() as error:
-                LOG.warning("the key %s could not be renewed: %s", key, error)
 
     # --- what is refused ---
 
@@ -257,8 +260,9 @@ class IdempotencyMiddleware:
 class _Answering:
     """Holds an application's answer back until it is kept: all of it, or as much as is kept of a long one."""
 
-    def __init__(self, send: Send, most: int, keep: Callable[[Answer], Awaitable[None]]) -> None:
+    def __init__(self, send: Send, most: int, keep: Callable[[Answer], Awaitable[bool]]) -> None:
         self.complete = False
+        self.unkept: Answer | None = None
         self._send = send
         self._most = most
         self._keep = keep
@@ -283,7 +287,8 @@ class _Answering:
             return
         body = None if too_long else b"".join(each.get("body", b"") for each in self._held)
         kept = tuple((name, value) for name, value in self._start.get("headers", ()) if name.lower() not in _NOT_KEPT)
-        await self._keep(Answer(self._start["status"], kept, body))
+        answer = Answer(self._start["status"], kept, body)
+        self.unkept = None if await self._keep(answer) else answer
         self._open = True
         held, self._held = self._held, []
         for each in held:
@@ -295,14 +300,18 @@ class _Answering:
         await self._send(message)
 
 
+class _LeftError(Exception):
+    """The caller has left before the end of the request: what has come of it is not what was to be done."""
+
+
 async def _whole_body(receive: Receive, most: int) -> list[bytes] | None:
-    """Return the body of a request in pieces; None if it is too long. What a caller who left has sent is enough."""
+    """Return the body of a request in pieces; None if it is too long. Raises _LeftError."""
     pieces: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return pieces
+            raise _LeftError
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
         if size > most:

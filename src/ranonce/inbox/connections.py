@@ -68,7 +68,7 @@ class Pool:
         if connection is None:
             connection = self._connect()
         try:
-            if isinstance(connection, sqlite3.Connection):
+            if isinstance(connection, sqlite3.Connection) and not connection.in_transaction:
                 connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.commit()
