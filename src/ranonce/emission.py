@@ -43,16 +43,20 @@ def checked(emission: Emission) -> Emission:
     check_name("destination", emission.destination)
     if not emission.body:
         raise UsageError("the payload is empty, so there is nothing to send.", "Give it one: ranonce emit DEST < FILE")
-    if len(emission.body) > LONGEST_BODY:
-        raise UsageError(
-            f"the payload has {len(emission.body)} bytes; a message holds {LONGEST_BODY}.",
-            "Put it where the receiver can fetch it, and send its address.",
-        )
+    _check_size(emission.body)
     if emission.scope not in SCOPES:
         raise UsageError(f"{shown(emission.scope)} is no scope of a key.", f"It is one of {', '.join(SCOPES)}.")
     _check_key(emission.key)
     _check_content_type(emission.content_type)
     return emission
+
+
+def _check_size(body: bytes) -> None:
+    if len(body) > LONGEST_BODY:
+        raise UsageError(
+            f"the payload has {len(body)} bytes; a message holds {LONGEST_BODY}.",
+            "Put it where the receiver can fetch it, and send its address.",
+        )
 
 
 def _check_key(key: str) -> None:
@@ -71,6 +75,8 @@ def _check_key(key: str) -> None:
 
 
 def _check_content_type(content_type: str) -> None:
+    if not isinstance(content_type, str):
+        raise UsageError(f"{shown(content_type)} is no content type.", f"Write one like {JSON}.")
     kind, slash, rest = content_type.partition("/")
     plain = content_type.isascii() and content_type.isprintable() and len(content_type) <= LONGEST_CONTENT_TYPE
     if not (plain and slash and kind.strip() and rest.strip()):
@@ -116,15 +122,15 @@ def addressed(emission: Emission, type_: object) -> list[Emission]:
         return [emission]
     if not recipients or not all(isinstance(each, str) and each for each in recipients):
         raise UsageError(f'"to" is {shown(recipients)}.', "It is an address, or a list of some.")
-    return [
-        checked(
-            emission.replace(
-                body=json.compact({**told, "to": recipient}).encode(),
-                key=f"{emission.key}/{recipient}" if emission.key else recipient,
-            )
-        )
-        for recipient in dict.fromkeys(recipients)
-    ]
+    return [_to(recipient, emission, told) for recipient in dict.fromkeys(recipients)]
+
+
+def _to(recipient: str, emission: Emission, told: dict[str, object]) -> Emission:
+    """Return the mail for one recipient. Its key may be longer than a job's own, as that of a step in an item is."""
+    _check_key(recipient)
+    body = json.compact({**told, "to": recipient}).encode()
+    _check_size(body)
+    return emission.replace(body=body, key=f"{emission.key}/{recipient}" if emission.key else recipient)
 
 
 def digest_of(content_type: str, body: bytes) -> str:

@@ -404,8 +404,10 @@ class OpenLedger:
                 known = self._known(messages)
                 if self.store.step(*place, held.generation, step.name) is not None:
                     if missing := sum(message.key not in known for message in messages):  # so this was not our commit
-                        name = step.name.replace("\t", " / ")
-                        self.warnings.append(f"{name!r} was done by somebody else meanwhile: messages not sent: {missing}")
+                        which = step.name.replace("\t", " / ")
+                        self.warnings.append(
+                            f"{which!r} was done by somebody else meanwhile: messages not sent: {missing}"
+                        )
                     return None
             except LostReply:
                 unknown = True

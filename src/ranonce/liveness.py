@@ -275,10 +275,17 @@ class MessagesFile:
         An emitter that comes in between sees that it is gone, and takes back what it wrote.
         """
         seen = os.fstat(self.fd)
-        if seen.st_size or not seen.st_nlink:
+        if seen.st_size or not seen.st_nlink or self.is_replaced():
             return False
         self.unlink()
         return not os.fstat(self.fd).st_size
+
+    def is_replaced(self) -> bool:
+        """Say whether another file has its name by now: what was emitted since is there."""
+        try:
+            return not os.path.samestat(os.lstat(self.path), os.fstat(self.fd))
+        except OSError:
+            return False  # nothing has its name, so nothing was emitted since
 
     def remove(self) -> None:
         """Remove it, with those of steps beside it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from binascii import crc32
 
@@ -126,6 +127,8 @@ def close(file: MessagesFile) -> list[Emission]:
         _lock(fd, path)
         if not (os.fstat(fd).st_nlink or file.removed):
             raise _damaged(path, "it was removed")
+        if file.is_replaced():
+            raise _damaged(path, "another file is in its place")
         found = []
         for line in _lines(fd, path):
             if line.word is None:
@@ -143,11 +146,15 @@ def close(file: MessagesFile) -> list[Emission]:
 
 def _opened(path: str) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         raise _over() from None
     except OSError as error:
         raise StoreUnavailable(f"{path!r} cannot be opened: {error.strerror}.", "Nothing was emitted.") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a device would swallow it
+        os.close(fd)
+        raise StoreUnavailable(f"{path!r} is no file.", "Nothing was emitted. Leave RANONCE_MESSAGES as it is.")
+    return fd
 
 
 def _over() -> ClaimLost:

@@ -10,7 +10,7 @@ import pytest
 
 from ranonce import Ledger, Stop, UsageError, job
 from tests.conftest import TODAY
-from tests.outboxes import bodies, messages
+from tests.outboxes import bodies, declare, messages
 from tests.python.conftest import NOON
 
 
@@ -316,3 +316,35 @@ def test_the_last_of_2000_steps_costs_no_more_than_the_first(ledger, here):
             took.append(time.perf_counter() - began)
     first, last = sorted(took[:200])[100], sorted(took[-200:])[100]
     assert last < 3 * first + 0.002, (first, last)
+
+
+def test_mail_of_a_step_in_an_item_has_one_message_for_each_recipient(ledger, here):
+    declare(here, '[destinations.mail]\ntype = "smtp"\nhost = "localhost"\nfrom = "a@example.org"')
+    with claim(ledger) as run:
+        for _ in run.items(["i"]):
+            run.step("s", lambda: run.emit("mail", {"to": ["b@example.org"]}))
+    assert list(bodies(here)) == [f"job:{TODAY}/mail/i%09s/b@example.org"]
+
+
+@pytest.mark.parametrize("content_type", [5, b"text/plain"])
+def test_a_content_type_is_text(ledger, here, content_type):
+    with claim(ledger) as run, pytest.raises(UsageError, match="is no content type"):
+        run.emit("slack", "hello", content_type=content_type)
+
+
+def test_an_item_that_two_threads_did_at_once_is_done_by_one_and_the_receipt_says_what_is_not_sent(ledger, here):
+    with claim(ledger) as run:
+        both = threading.Barrier(2)
+
+        def work(name):
+            for _ in run.items(["shared"]):
+                both.wait(20)
+                run.emit("slack", name, key=name)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(messages(here)) == 1
+    assert run.receipt.warnings == ("'shared' was done by somebody else meanwhile: messages not sent: 1",)

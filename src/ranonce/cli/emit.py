@@ -92,12 +92,24 @@ def _payload() -> bytes:
     return b"".join(pieces)
 
 
+def _check_numbers(body: bytes) -> None:
+    """Refuse what only Python takes for JSON: NaN and Infinity, which no receiver could read. Raises ValueError."""
+    if b"NaN" in body or b"Infinity" in body:
+        import json as standard  # all of it, which is slow to load
+
+        def refuse(name: str) -> None:
+            raise ValueError(f"it has {name}")
+
+        standard.loads(body, parse_constant=refuse)
+
+
 def _content_type(parsed: Parsed, body: bytes) -> str:
     """Return what the payload is: as it is said to be, else text where it is UTF-8. Raises UsageError."""
     said = parsed.get("content-type")
     if parsed.flag("json"):
         try:
             json.loads(body) if body else None
+            _check_numbers(body)
         except ValueError as error:
             raise UsageError(f"the payload is not JSON: {error}.", "Leave --json away for other payloads.") from None
         return str(said or JSON)

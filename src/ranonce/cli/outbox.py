@@ -118,6 +118,8 @@ class _Outbox:
         if names:
             raise UsageError(f"{shown(names[0])} is one argument too many.", "One message: ranonce outbox show MESSAGE")
         limit = self.parsed.get("limit", LISTED)
+        if limit < 1:
+            raise UsageError(f"--limit {limit} is less than one message.", "Leave it away for the first messages.")
         states = self.parsed.get("state")
         if states is not None and self.parsed.flag("all"):
             raise UsageError("--all is every state.", "Leave --all away, or --state.")
