@@ -6,7 +6,7 @@ Each `type: ignore` is a mistake that must be seen: one that is not seen is repo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, assert_type
 
@@ -15,6 +15,7 @@ import sqlalchemy
 from sqlalchemy.orm import Session
 
 from ranonce import Job, Ledger, Receipt, Refusal, Run, Stop, job
+from ranonce.inbox import Answer, IdempotencyMiddleware, Inbox, Received, Reception
 
 
 @job("triage", every="day", max_attempts=3, lease=timedelta(minutes=5), timeout="2h", uses=["model-api"])
@@ -137,6 +138,42 @@ def finished_elsewhere(run: Run, driver: psycopg.Connection, core: sqlalchemy.Co
 def finished_nowhere(run: Run, other: psycopg.AsyncConnection) -> None:
     run.finish(connection=other)  # type: ignore[arg-type]
     run.finish(connection="postgresql://")  # type: ignore[arg-type]
+
+
+def received(inbox: Inbox, connection: sqlite3.Connection | psycopg.Connection | Session) -> Answer | None:
+    inbox.create(connection)
+    assert_type(inbox.schema("postgresql"), str)
+    told = inbox.receive(connection, "invoice/7", fingerprint="ann 1200")
+    assert_type(told, Received)
+    assert_type(told.first, bool)
+    assert_type(told.conflict, bool)
+    if told.first:
+        inbox.answer(connection, "invoice/7", Answer(201, body=b"charged"))
+    assert_type(inbox.prune(connection, keep_seconds=86400.0), int)
+    inbox.receive(connection, b"invoice/7")  # type: ignore[arg-type]
+    inbox.answer(connection, "invoice/7", "charged")  # type: ignore[arg-type]
+    Answer("201")  # type: ignore[arg-type]
+    return assert_type(told.answer, Answer | None)
+
+
+Told = MutableMapping[str, Any]  # as frameworks write it
+
+
+async def application(
+    scope: Told, receive: Callable[[], Awaitable[Told]], send: Callable[[Told], Awaitable[None]]
+) -> None:
+    reception: Reception = scope["ranonce.reception"]
+    reception.settle(sqlite3.connect("shop.db"), 201, body=b"charged")
+    reception.settle(sqlite3.connect("shop.db"), "201")  # type: ignore[arg-type]
+
+
+def middleware(connect: Callable[[], psycopg.Connection]) -> None:
+    made = IdempotencyMiddleware(application, "postgresql://shop", inbox=Inbox("shop.keys"), required=False)
+    IdempotencyMiddleware(made, connect, client=lambda scope: str(scope["client"]), again=False)
+    made.close()
+    IdempotencyMiddleware(application)  # type: ignore[call-arg]
+    IdempotencyMiddleware(application, connect, retries=3)  # type: ignore[call-arg]
+    IdempotencyMiddleware(application, connect, lease_seconds="1m")  # type: ignore[arg-type]
 
 
 def misused() -> None:
