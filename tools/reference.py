@@ -1,17 +1,15 @@
 """Write the generated parts of the documentation: commands, exit statuses, configuration keys, events, reasons; the
-settings of destinations; and the life of a message.
+settings of destinations; and the rules of a message.
 
-What the code knows comes from the code. What only people need (what a key is for) stands here, and a key, event or
-reason without its sentence stops this script, so that nothing new stays undocumented.
+What the code knows comes from the code. What only people need (what a key is for) stands here and in `message_tables`,
+and a key, event or reason without its sentence stops this script, so that nothing new stays undocumented.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
 
-from ranonce import messages
 from ranonce.checks import CHECK_KEYS, Check
 from ranonce.cli import COMMANDS, module
 from ranonce.cli.joboptions import DECLARE_OPTIONS, RUN_OPTIONS, SCHEDULE_OPTIONS
@@ -20,11 +18,12 @@ from ranonce.configread import JOB_KEYS, LEDGER_KEYS, TOP_KEYS
 from ranonce.delivery import spec
 from ranonce.errors import EXIT_STATUSES
 from ranonce.jobspec import CHOICES, DURATIONS, JobSpec
-from ranonce.messages import STATES, Route
 from ranonce.storeurl import STORE_WAIT
 from ranonce.timefmt import format_duration
 from ranonce.wrap import REFUSED
+from tools.message_tables import dedupe_times, destination_keys, kind_keys, message_states, message_table
 from tools.regions import ROOT, write_or_check
+from tools.tables import same, table
 
 #: Statuses that are not a constant of `ranonce.errors`.
 OTHER_STATUSES = {
@@ -67,84 +66,6 @@ CHECK_KEY_HELP = {
     "json": "It is one JSON text.",
     "jsonl": "Each line is a JSON text.",
     "equals": "Fields and the values they must have: a table of JSON Pointers. `{window}` is replaced in texts.",
-}
-#: The settings that every destination has: what each is for, and its default where the code's own does not say it.
-DESTINATION_KEY_HELP = {
-    "type": "What it is: " + ", ".join(f"`{kind}`" for kind in spec.TYPES) + ".",
-    "dedupes": 'For how long it takes a second message of the same key for the first: `"24h"`, `true` (for ever), `false`.',
-    "max_attempts": "Failures before a message is dead, or unsure where it may have been received.",
-    "concurrency": "So many are sent at the same time by one deliverer.",
-    "rate": 'So many a second by all deliverers together, or text like `"100/h"`.',
-    "timeout": "For one message, from its first byte to its answer: 0.1 s to 1 h.",
-    "late_after": "A message that waits longer is late: `ranonce probe` names it.",
-    "prefix": "Put before each key on its way, as `prefix/KEY`, where two ledgers share a destination.",
-}
-DESTINATION_KEY_DEFAULTS = {"type": "must be given", "dedupes": "by its type", "rate": "no limit", "prefix": "none"}
-#: The settings of each kind: what each is for, and its default.
-CA = ("A file of PEM certificates that is trusted instead of the system's. Relative to this file.", "the system's")
-KIND_KEY_HELP: dict[str, dict[str, tuple[str, str]]] = {
-    "http": {
-        "url": ("Where messages go: `https://` or `http://`. The whole of it may be `${NAME}`.", "must be given"),
-        "method": ("`POST`, `PUT` or `PATCH`.", "`POST`"),
-        "headers": ("A table of further headers. Those that hold a secret take it from `${NAME}`.", "none"),
-        "secret": ("`${NAME}` of a signing secret (`whsec_…`); while it is replaced two, with a blank between.", "none"),
-        "key_header": ("The header that the key stands in.", "`Idempotency-Key`"),
-        "expect": ("What the answer's JSON must say: a table of JSON Pointers and values.", "nothing: 2xx is enough"),
-        "ca": CA,
-    },
-    "smtp": {
-        "host": ("The mail server.", "must be given"),
-        "port": ("Its port.", "587 (`starttls`), 465 (`tls`), 25 (`none`)"),
-        "tls": (
-            "`starttls`: encrypted after a plain beginning, or nothing is sent; `tls`: encrypted from the first byte; "
-            "`none`.",
-            "`starttls` with a login, else `none`",
-        ),
-        "ca": CA,
-        "user": ("The login; it needs a password.", "no login"),
-        "password": ("`${NAME}` of its password.", "no login"),
-        "from": ("Who sends: one address, with a name or without.", "must be given"),
-        "to": ("Who gets it where the message does not say.", "none"),
-        "subject": ("Its subject where the message does not say; `{job}` and `{window}` are replaced.", "`{job} {window}`"),
-    },
-    "nats": {
-        "url": ("One server or more, with commas between: `nats://HOST:PORT`, `tls://HOST:PORT`.", "must be given"),
-        "subject": ("Where it is published; `{job}` and `{destination}` are replaced, a dot in them by `_`.", "must be given"),
-        "stream": ("The stream that must take it.", "whichever has the subject"),
-        "window": ("So many are on their way at the same time.", "256"),
-        "creds": ("A credentials file.", "none"),
-        "user": ("The login.", "none"),
-        "password": ("`${NAME}` of its password.", "none"),
-        "token": ("`${NAME}` of a token.", "none"),
-        "ca": ("A file of PEM certificates that is trusted; with it the connection is encrypted.", "none"),
-    },
-    "command": {
-        "command": (
-            "The program and its arguments, as a list. `{key}`, `{window}`, `{job}` and `{destination}` are replaced.",
-            "must be given",
-        ),
-        "retry_exit_codes": ("Exit codes that mean: not received, try again.", "75"),
-        "refuse_exit_codes": ("Exit codes that mean: never.", "64, 65, 78"),
-    },
-    "sql": {
-        "url": ("`sqlite:////PATH` or `postgresql://USER@HOST/DATABASE`.", "must be given"),
-        "table": ("The table, with its schema if need be. Taken as it is written.", "`ranonce_inbox`"),
-    },
-    "github": {
-        "repo": ("`OWNER/NAME`, where the message does not name another.", "none"),
-        "token": ("`${NAME}` of a token that may read and write the issues.", "must be given"),
-        "api": ("The address of the interface.", "`https://api.github.com`"),
-        "ca": CA,
-    },
-}
-#: What each state of a message means, and who acts.
-MESSAGE_STATES = {
-    "pending": ("waits for a deliverer, for its next try, or for a destination that is closed", "`ranonce deliver`"),
-    "sending": ("a deliverer has it, under a lease", "nobody; once the lease is over, `ranonce deliver`"),
-    "sent": ("the destination has taken it, and said so", "nobody"),
-    "unsure": ("it may have been received, and nobody can know", "you: `ranonce outbox resolve`"),
-    "dead": ("refused for good, or its attempts are spent", "you: `ranonce outbox retry`, or `resolve`"),
-    "dropped": ("a person said that it need not go out any more", "nobody"),
 }
 EVENTS = {
     "start": "an attempt won its claim; its command starts after this is durable",
@@ -191,93 +112,38 @@ def exit_statuses() -> str:
     rows = [(str(status), meaning) for status, meaning in EXIT_STATUSES.items()]
     rows[1:1] = [("1", OTHER_STATUSES["1"]), ("any other", OTHER_STATUSES["any other"])]
     rows.append(("128+n", OTHER_STATUSES["128+n"]))
-    return _table(("exit", "meaning"), rows)
+    return table(("exit", "meaning"), rows)
 
 
 def ledger_keys() -> str:
     """Return the table of the keys of [ledger]."""
-    _same("keys of [ledger]", LEDGER_KEYS, LEDGER_KEY_HELP)
+    same("keys of [ledger]", LEDGER_KEYS, LEDGER_KEY_HELP)
     rows = [(f"`{key}`", help_, default) for key, (help_, default) in LEDGER_KEY_HELP.items()]
-    return _table(("key", "what for", "default"), rows)
+    return table(("key", "what for", "default"), rows)
 
 
 def job_keys() -> str:
     """Return the table of the keys of [jobs.NAME], defaults from the settings themselves."""
     helps = {o.field: o.help for o in (*SCHEDULE_OPTIONS, *RUN_OPTIONS, *DECLARE_OPTIONS) if o.field}
     helps |= JOB_KEY_HELP
-    _same("keys of a job", JOB_KEYS, helps)
+    same("keys of a job", JOB_KEYS, helps)
     usual = JobSpec("job").as_dict()
     rows = [
         (f"`{key}`", helps[key], _choices(key), JOB_KEY_DEFAULTS.get(key) or _shown(key, usual[key]))
         for key in JOB_KEYS
     ]
-    return _table(("key", "what for", "values", "default"), rows)
+    return table(("key", "what for", "values", "default"), rows)
 
 
 def check_keys() -> str:
     """Return the table of the keys of one check."""
-    _same("keys of a check", CHECK_KEYS, CHECK_KEY_HELP)
+    same("keys of a check", CHECK_KEYS, CHECK_KEY_HELP)
     usual = Check(file="x").as_dict()
     rows = [
         (f"`{key}`", CHECK_KEY_HELP[key], "none" if key in ("file", "command") else _shown(key, usual[key]))
         for key in CHECK_KEYS
     ]
-    return _table(("key", "what for", "default"), rows)
-
-
-def destination_keys() -> str:
-    """Return the table of the keys that every destination has, defaults from the code."""
-    _same("keys of a destination", spec.KEYS, DESTINATION_KEY_HELP)
-    usual = Route("name")
-
-    def default(key: str) -> str:
-        value = getattr(usual, key, None)
-        return DESTINATION_KEY_DEFAULTS.get(key) or (
-            format_duration(value) if isinstance(value, float) and key != "rate" else str(value)
-        )
-
-    rows = [(f"`{key}`", help_, default(key)) for key, help_ in DESTINATION_KEY_HELP.items()]
-    return _table(("key", "what for", "default"), rows)
-
-
-def kind_keys(kind: str) -> str:
-    """Return the table of the keys of one type of destination."""
-    _same(f"keys of destinations of type {kind}", spec.kind_of(kind).KEYS, KIND_KEY_HELP[kind])
-    must = {key for key, (_, default) in KIND_KEY_HELP[kind].items() if default == "must be given"}
-    if must != set(spec.kind_of(kind).REQUIRED):
-        raise SystemExit(f"tools/reference.py knows another set of keys that type {kind} must have: {must}")
-    rows = [(f"`{key}`", help_, default) for key, (help_, default) in KIND_KEY_HELP[kind].items()]
-    return _table(("key", "what for", "default"), rows)
-
-
-def dedupe_times() -> str:
-    """Return for how long each type of destination dedupes where its table does not say."""
-    rows = []
-    for kind in spec.TYPES:
-        seconds = spec.kind_of(kind).dedupes({})
-        shown = "for ever" if seconds == spec.FOREVER else format_duration(seconds) if seconds else "not at all"
-        rows.append((f"`{kind}`", shown))
-    return _table(("type", "dedupes, unless `dedupes` says otherwise"), rows)
-
-
-def message_states() -> str:
-    """Return the table of the states of a message."""
-    _same("states of a message", STATES, MESSAGE_STATES)
-    return _table(
-        ("state", "meaning", "who acts"),
-        [(f"`{state}`", meaning, who) for state, (meaning, who) in MESSAGE_STATES.items()],
-    )
-
-
-def message_table(first: str) -> str:
-    """Return the paragraphs of the rules' own page that hold a table, from its head to the footnotes."""
-    paragraphs = (messages.__doc__ or "").split("\n\n")
-    start = next(i for i, paragraph in enumerate(paragraphs) if paragraph.strip().startswith(first))
-    end = start + 1
-    while paragraphs[end].startswith("    "):
-        end += 1
-    text = "\n\n".join(paragraphs[start:end])
-    return "```text\n" + "\n".join(line.removeprefix("    ") for line in text.splitlines()) + "\n```"
+    return table(("key", "what for", "default"), rows)
 
 
 def events() -> str:
@@ -285,15 +151,15 @@ def events() -> str:
     schema = (ROOT / "src" / "ranonce" / "stores" / "sqlite" / "schema.sql").read_text(encoding="utf-8")
     listed = re.search(r"event IN \((.*?)\)", schema, re.DOTALL)
     assert listed, "the schema names the events"
-    _same("events", re.findall(r"'(\w+)'", listed[1]), EVENTS)
-    return _table(("event", "meaning"), [(f"`{event}`", meaning) for event, meaning in EVENTS.items()])
+    same("events", re.findall(r"'(\w+)'", listed[1]), EVENTS)
+    return table(("event", "meaning"), [(f"`{event}`", meaning) for event, meaning in EVENTS.items()])
 
 
 def skip_reasons() -> str:
     """Return the table of the reasons of refused claims, with the exit status of each."""
-    _same("reasons", REFUSED, SKIP_REASONS)
+    same("reasons", REFUSED, SKIP_REASONS)
     rows = [(f"`{reason}`", meaning, str(REFUSED[reason])) for reason, meaning in SKIP_REASONS.items()]
-    return _table(("reason", "meaning", "exit"), rows)
+    return table(("reason", "meaning", "exit"), rows)
 
 
 def _choices(key: str) -> str:
@@ -310,18 +176,6 @@ def _shown(key: str, value: object) -> str:
     if key in DURATIONS and isinstance(value, float):
         return format_duration(value)
     return f"`{value}`" if isinstance(value, str) else str(value)
-
-
-def _same(what: str, known: Iterable[str], told: Mapping[str, object]) -> None:
-    if missing := set(known) - set(told):
-        raise SystemExit(f"tools/reference.py says nothing of these {what}: {', '.join(sorted(missing))}")
-    if gone := set(told) - set(known):
-        raise SystemExit(f"tools/reference.py knows {what} that the code does not have: {', '.join(sorted(gone))}")
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def pages() -> dict[str, dict[str, str]]:
