@@ -46,7 +46,7 @@ POSTGRESQL = ["docs/how-to/postgresql.md"]
 PLACES = re.compile(r"/(?=(?:usr/local/bin|home/you|srv)\b)")
 CLOCK = "/srv/clock"
 MARK = "\x1e"
-SESSION_SECONDS = 60.0
+SESSION_SECONDS = 100.0
 
 
 #: The program as the pages have it: a disk that forgets is accepted, since tests may have no other, and the page's

@@ -11,7 +11,7 @@ from tools.tables import same, table
 #: The settings that every destination has: what each is for, and its default where the code's own does not say it.
 DESTINATION_KEY_HELP = {
     "type": "What it is: " + ", ".join(f"`{kind}`" for kind in spec.TYPES) + ".",
-    "dedupes": 'So long the receiver takes a second message of the same key for the first: `"24h"`, `true` (for ever), `false`.',
+    "dedupes": 'So long it takes a second message of the same key for the first: `"24h"`, `true` (for ever), `false`.',
     "max_attempts": "Failures before a message is dead, or unsure where it may have been received.",
     "concurrency": "So many are sent at the same time by one deliverer.",
     "rate": 'So many a second by all deliverers together, or text like `"100/h"`.',
