@@ -111,6 +111,11 @@ def test_a_file_that_somebody_removed_is_damaged(file):
         close(file)
 
 
+def test_an_empty_file_that_somebody_removed_holds_nothing_and_fails_no_work(file):
+    os.unlink(file.path)
+    assert file.is_untouched()
+
+
 def test_a_link_in_its_place_is_not_followed(file, tmp_path):
     os.unlink(file.path)
     os.symlink(tmp_path / "elsewhere", file.path)

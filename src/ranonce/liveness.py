@@ -272,10 +272,10 @@ class MessagesFile:
     def is_untouched(self) -> bool:
         """Say whether nothing was ever emitted. Then nothing can be any more: the file is gone.
 
-        An emitter that comes in between sees that it is gone, and takes back what it wrote.
+        An emitter that comes in between sees that it is gone, and takes back what it wrote. If somebody else took it
+        away, whoever emitted since was refused and told so: a host that loses its state folder fails no work.
         """
-        seen = os.fstat(self.fd)
-        if seen.st_size or not seen.st_nlink or self.is_replaced():
+        if os.fstat(self.fd).st_size or self.is_replaced():
             return False
         self.unlink()
         return not os.fstat(self.fd).st_size
