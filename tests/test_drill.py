@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ranonce.drill import SCENARIOS, Asked, Stage, crashes, leases, play, races
+from ranonce.drill import SCENARIOS, Asked, Stage, crashes, deliverers, emissions, leases, play, races
 from ranonce.drill.crew import Deadline, OutOfTime, most_in_flight
 from ranonce.drill.outcome import BROKEN, HELD, SHOWN, UNTRIED, Outcome, Score, Untried
 from ranonce.drill.processes import program
@@ -33,6 +33,14 @@ from tests.servers import free_port
 FAULTY = faulty.__file__
 #: Places at which a run is killed, where it would take too long to kill it everywhere.
 PLACES = ["run:lock-taken:1", "run:child-ended:1", "finish:outcome-kept:1"]
+
+
+EMISSION_PLACES = [
+    ("step", "commit:before-writes:1"),
+    ("step", "commit:after-commit:1"),
+    ("run", "commit:after-commit:2"),
+]
+DELIVERER_PLACES = ["exchange:before-commit:1", "deliver:before-send:1", "deliver:sent:1", "deliver:before-settle:1"]
 
 
 @pytest.fixture(autouse=True)
@@ -80,10 +88,27 @@ def played(tmp_path, name, **how):
         ("any_ledger", "foreign-store", "`ranonce run` was to exit 78 (unavailable), and it was: exit 0, done"),
         ("bare_error", "locked-store", "OperationalError: database is locked"),
         ("wall_clock", "clock-jump", "taken over from one that lives (attempt 2) where its clock is an hour ahead"),
+        ("messages_apart", "atomic-emit", "its step is done by attempt 1, with messages of []"),
+        ("messages_apart", "atomic-emit", "it is done at attempt 1, with messages of its attempts [] and not [1, 1]"),
+        ("messages_first", "atomic-emit", "its step is not done, with messages of [1]"),
+        ("failed_messages_go_out", "atomic-emit", "whose attempt failed: there are messages of the attempts [1, 1]"),
+        ("stale_messages_go_out", "atomic-emit", "messages of the attempts [1, 1], and not [2, 2]"),
+        ("marks_without_a_claim", "atomic-emit", "an attempt that had lost its run could still mark an item"),
+        ("sends_before_it_takes", "two-deliverers", "times by a destination that does not dedupe"),
+        ("takes_what_others_have", "two-deliverers", "times by a destination that does not dedupe"),
+        ("dead_means_not_begun", "two-deliverers", "times by a destination that does not dedupe"),
+        ("dead_means_sent", "two-deliverers", "counts as sent, and was never received"),
+        ("key_of_the_try", "two-deliverers", "was received, and nobody has emitted it"),
+        ("never_unsure", "unknown-outcome", "was received 2 times by a destination that does not dedupe"),
+        ("gives_up_after_one_try", "unknown-outcome", "keyed/m0 is unsure, and not sent"),
+        ("settles_any_state", "unknown-outcome", "keyed/l1 is pending, and not sent"),
+        ("no_late_proof", "unknown-outcome", "unkeyed/l1 is unsure, and not sent"),
     ],
 )
 def test_a_fault_is_found_by_the_scenario_that_is_there_for_it(tmp_path, monkeypatch, fault, name, evidence):
     monkeypatch.setattr(crashes, "_places", lambda stage, host: PLACES)
+    monkeypatch.setattr(emissions, "_places", lambda stage, host: EMISSION_PLACES)
+    monkeypatch.setattr(deliverers._Plan, "places", lambda plan: DELIVERER_PLACES)
     outcome = played(tmp_path, name, fault=fault, rounds=10 if name == "single-winner" else 2)
     assert outcome.state == BROKEN
     assert evidence in "\n".join(outcome.evidence)
@@ -147,6 +172,67 @@ def test_a_run_is_killed_at_every_place_that_it_passes(tmp_path):
         places = crashes._places(stage, stage.host("host"))
     assert places[0] == "schedule:before-commit:1"
     assert sorted(places) == sorted(place if re.search(":[0-9]+$", place) else f"{place}:1" for place in OF_A_RUN)
+
+
+def test_a_run_and_its_step_are_killed_at_every_place_of_their_commits(tmp_path):
+    with Stage(asked(tmp_path)) as stage:
+        places = emissions._places(stage, stage.host("host"))
+    of_step = [place for of, place in places if of == "step"]
+    of_run = [place for of, place in places if of == "run"]
+    assert (of_step[0], of_step[-1]) == ("step:command-ended:1", "step:marked:1")
+    assert [place for place in of_run if "messages" in place or "verdict" in place or "kept" in place] == [
+        "run:verdict-known:1",
+        "finish:outcome-kept:1",
+        "commit:after-messages:1",
+    ]
+    assert {"commit:before-commit:1", "commit:after-messages:1", "commit:after-commit:1"} < set(of_step)
+    assert {"commit:before-commit:2", "commit:after-commit:2"} < set(of_run)
+
+
+def test_a_deliverer_is_killed_at_every_place_that_it_passes_and_when_it_brings_answers(tmp_path):
+    with Stage(asked(tmp_path)) as stage:
+        places = deliverers._Plan(stage).places()
+    assert places == [
+        "exchange:after-moves:1",
+        "exchange:before-commit:1",
+        "exchange:after-commit:1",
+        "deliver:taken:1",
+        "deliver:before-send:1",
+        "deliver:sent:1",
+        "deliver:before-settle:1",
+        "exchange:after-moves:2",
+        "exchange:before-commit:2",
+        "exchange:after-commit:2",
+        "deliver:settled:1",
+    ]
+
+
+def test_an_armed_process_that_was_not_killed_where_it_should_be_is_evidence(tmp_path, monkeypatch):
+    monkeypatch.setattr(emissions, "_places", lambda stage, host: [("run", "nowhere:1")])
+    monkeypatch.setattr(deliverers._Plan, "places", lambda plan: ["nowhere:1"])
+    for name in ("atomic-emit", "two-deliverers"):
+        outcome = played(tmp_path, name, rounds=1)
+        assert outcome.state == BROKEN
+        assert "nowhere:1: it passed there when nobody killed it, and now it did not" in outcome.evidence[0]
+
+
+@pytest.mark.parametrize("name", ["atomic-emit", "two-deliverers", "unknown-outcome"])
+def test_destinations_and_a_proxy_of_the_users_play_no_part(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(emissions, "_places", lambda stage, host: EMISSION_PLACES[:1])
+    monkeypatch.setattr(deliverers._Plan, "places", lambda plan: DELIVERER_PLACES[:1])
+    mine = tmp_path / "config.toml"
+    mine.write_text("[destinations.mine]\ntype = 'command'\ncommand = ['false']\n[destinations.forgets]\ntype = 'x'\n")
+    away = f"http://127.0.0.1:{free_port()}"
+    environ = {
+        **os.environ,
+        "RANONCE_CONFIG": str(mine),
+        "http_proxy": away,
+        "HTTP_PROXY": away,
+        "no_proxy": "elsewhere",
+    }
+    with Stage(asked(tmp_path, rounds=1).replace(environ=environ)) as stage:
+        outcome = play(stage, name)
+    assert outcome.state == HELD, outcome.lines
 
 
 # --- what it says ---------------------------------------------------------------------------------------------------

@@ -54,10 +54,11 @@ def two_deliverers(stage: Stage, score: Score) -> str:
     stage.deadline.check()
     open_still = plan.goes_on()
     received = plan.received()
+    if strange := list(plan.strangers(len(places), received)):
+        score.note("the receivers", strange)
     for day, place in enumerate(places, 1):
         score.note(f"killed at {place}", [*faults[place], *open_still, *plan.judged(day, received)])
         open_still = []
-    _nothing_else(plan, len(places), received, score)
     return plan.summary(received)
 
 
@@ -168,15 +169,9 @@ class _Plan:
         all_of = sum(len(messages_to(self._ledger, name)) for name in DESTINATIONS)
         return (
             f"{count(len(self._dead), 'process was', 'processes were')} killed, and of {count(all_of, 'message')} none "
-            f"was lost: where the destination dedupes each was sent, {again} of them again under the same key; where it "
-            f"does not none was received twice, and {unsure} are unsure"
+            f"was lost: where the destination dedupes each was sent, {again} of them again under the same key; where "
+            f"it does not none was received twice, and {unsure} are unsure"
         )
-
-
-def _nothing_else(plan: _Plan, days: int, received: Mapping[str, Counter[str]], score: Score) -> None:
-    faults = list(plan.strangers(days, received))
-    if faults:
-        score.note("the receivers", faults)
 
 
 def _is_with_answers(place: str) -> bool:
