@@ -144,15 +144,6 @@ def every(outbox: Outbox, wanted: Wanted) -> Iterator[Message]:
         after = page[-1].seq or after
 
 
-def by_state(outbox: Outbox, key: RunKey, window_start: int) -> dict[str, int]:
-    """Count the messages of a run by their states, those that were sent included."""
-    counts: dict[str, int] = {}
-    for message in every(outbox, Wanted(job=key.job, window_start=window_start)):
-        if message.run == key:
-            counts[message.state] = counts.get(message.state, 0) + 1
-    return counts
-
-
 # --- what a person says ---------------------------------------------------------------------------------------------
 
 

@@ -280,6 +280,15 @@ class Wanted(Record):
     destination: str | None = None
     states: frozenset[str] | None = None
 
+    def includes(self, message: Message) -> bool:
+        """Whether a message is one of them."""
+        return (
+            self.job in (None, message.run.job)
+            and self.window_start in (None, message.window_start)
+            and self.destination in (None, message.destination)
+            and (self.states is None or message.state in self.states)
+        )
+
 
 class Exchanged(Record):
     """What became of an exchange with the outbox: the keys of the messages whose moves were written, and whether those

@@ -124,7 +124,7 @@ class MemoryOutbox:
         return next((message for message in self.all() if name in (message.key, message.seq)), None)
 
     def messages(self, wanted: Wanted, *, after: int = 0, limit: int = 100) -> list[Message]:
-        found = [message for message in self.all() if (message.seq or 0) > after and _is_wanted(message, wanted)]
+        found = [message for message in self.all() if (message.seq or 0) > after and wanted.includes(message)]
         return [message.replace(body=None) for message in found[:limit]]
 
     def _undelivered(self) -> list[Message]:
@@ -151,12 +151,3 @@ class MemoryOutbox:
                 kind = (message.window_start, message.run.window, message.state)
                 kinds[kind] = kinds.get(kind, 0) + 1
         return [Waiting(window, start, state, count) for (start, window, state), count in sorted(kinds.items())]
-
-
-def _is_wanted(message: Message, wanted: Wanted) -> bool:
-    return (
-        wanted.job in (None, message.run.job)
-        and wanted.window_start in (None, message.window_start)
-        and wanted.destination in (None, message.destination)
-        and (wanted.states is None or message.state in wanted.states)
-    )

@@ -114,7 +114,7 @@ class RedisOutbox:
     def messages(self, wanted: Wanted, *, after: int = 0, limit: int = 100) -> list[Message]:
         found: list[Message] = []
         for numbers in self._pieces(wanted, after, min(max(limit, LEAST), PIECE)):
-            found += [message for message in self.read(numbers) if _is_wanted(message, wanted)]
+            found += [message for message in self.read(numbers) if wanted.includes(message)]
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -260,12 +260,3 @@ def _numbers(found: Sequence[bytes]) -> set[int]:
 
 def _number(message: Message) -> int:
     return message.seq or 0
-
-
-def _is_wanted(message: Message, wanted: Wanted) -> bool:
-    return (
-        wanted.job in (None, message.run.job)
-        and wanted.window_start in (None, message.window_start)
-        and wanted.destination in (None, message.destination)
-        and (wanted.states is None or message.state in wanted.states)
-    )
