@@ -59,7 +59,10 @@ def duration(value: object) -> float:
         return float(parse_duration(value))
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
         raise UsageError(f"{shown(value)} is not a duration.", 'Write it like "30s", "5m" or "2h", or in seconds.')
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise UsageError(f"{shown(value)} is longer than any duration.", 'Write it like "30s", "5m" or "2h".') from None
 
 
 def instant(value: object) -> float:

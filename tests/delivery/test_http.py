@@ -191,7 +191,7 @@ def test_a_line_break_in_a_content_type_begins_no_header(to: Destinations, recei
         (401, REFUSED, REFUSED),
         (403, REFUSED, REFUSED),
         (404, REFUSED, REFUSED),
-        (407, NOT_RECEIVED, NOT_RECEIVED),
+        (407, REFUSED, REFUSED),
         (408, UNKNOWN, UNKNOWN),
         (409, REFUSED, UNKNOWN),
         (410, REFUSED, REFUSED),

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ranonce.delivery.base import Sender
     from ranonce.delivery.httppeer import Address
 
+#: A part of an address that is shorter is no secret: it would be found in any text.
+SHORTEST_PART = 8  # characters
 METHODS = ("POST", "PUT", "PATCH")
 KEY_HEADER = "Idempotency-Key"
 
@@ -205,12 +207,14 @@ def _texts(spec: Spec) -> list[str]:
 
 def secret_values(texts: list[str], environ: Mapping[str, str]) -> set[str]:
     """Return the values of all variables in some settings, and the parts of those that are addresses: their paths may
-    be the secret (as with the webhooks of chat services)."""
-    found = set()
+    be the secret (as with the webhooks of chat services), and whoever answers may repeat a part of one."""
+    found: set[str] = set()
     for name in re.findall(r"\$\{(\w+)\}", " ".join(texts)):
         value = environ.get(name, "")
         path = "/" + value.partition("://")[2].partition("/")[2]
-        found |= {value, *value.split(), *([path, path.partition("?")[0]] if len(path) > 1 else [])}
+        parts = {path, path.partition("?")[0]} - {"/"}
+        parts |= {part for part in re.split("[/?&=]", path) if len(part) >= SHORTEST_PART}
+        found |= {value, *value.split(), *parts}
     return found
 
 
@@ -246,7 +250,8 @@ class HttpCarrier:
         except UnansweredError as error:
             return Answer(UNKNOWN, str(error))
         reply = masked(reply, how.secrets)
-        return answer_of(reply, dedupes=how.dedupes, expect=how.expect, credentials=how.credentials)
+        proxied = how.address.target.startswith("http:")
+        return answer_of(reply, dedupes=how.dedupes, proxied=proxied, expect=how.expect, credentials=how.credentials)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -5,7 +5,7 @@ its words.
     2xx              delivered, if the answer is whole and says what was expected
     408 425 5xx      unknown: it may have been taken in before, by whoever stands behind a gateway
     409              unknown where the destination dedupes (the same message is being worked on there); else refused
-    407              not received: a proxy wants to know who asks
+    407              not received, where a proxy hands requests on: it wants to know who asks
     429              throttled
     3xx, other 4xx   refused: nobody looks elsewhere, and it will not be better the next time
 
@@ -36,8 +36,9 @@ _NAMES = {"id", "message_id", "messageId", "request_id", "sid", "ts"}
 _ABSENT = object()
 
 
-def answer_of(reply: Reply, *, dedupes: bool, expect: Mapping[str, object], credentials: str) -> Answer:
-    """Return what a reply means for the message it answers. `credentials` names the settings that hold some."""
+def answer_of(reply: Reply, *, dedupes: bool, proxied: bool, expect: Mapping[str, object], credentials: str) -> Answer:
+    """Return what a reply means for the message it answers. `credentials` names the settings that hold some, `proxied`
+    says that a proxy may have answered in the destination's place."""
     status, words = reply.status, quoted(reply)
     if 200 <= status < 300:
         problem = reply.broken or unmet(reply.body, expect)
@@ -50,7 +51,7 @@ def answer_of(reply: Reply, *, dedupes: bool, expect: Mapping[str, object], cred
         return Answer(UNKNOWN, f"it answered {words}", wait_of(reply), answered=True)
     if status == 409 and dedupes:
         return Answer(UNKNOWN, f"it is working on this message: {words}", wait_of(reply), answered=True)
-    if status == 407:
+    if status == 407 and proxied:
         return Answer(NOT_RECEIVED, f"the proxy wants credentials (407): see HTTPS_PROXY. {words}")
     if status in (401, 403):
         return Answer(REFUSED, f"it refused the credentials, see {credentials}: {words}", answered=True)

@@ -163,6 +163,11 @@ class _Reader(io.BufferedReader):
             raise BrokenOffError(f"it closed the connection {'within its' if line else 'without an'} answer")
         return line
 
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:  # of a chunk that is to have less than nothing: whatever comes would be read
+            raise HTTPException("the length of something is less than nothing")
+        return super().read(size)
+
     def close(self) -> None:
         """Stay open: the connection is closed by its owner."""
 

@@ -32,7 +32,8 @@ class UnansweredError(Exception):
 
 
 class Reply(Record):
-    """An answer. `broken` says why its body is not all that was announced; one that is merely long is not broken."""
+    """An answer. `broken` says why its body is not all that was announced, or that the request had not left whole when
+    it came; one that is merely long is not broken."""
 
     status: int
     head: Head
@@ -111,7 +112,7 @@ def _exchanged(line: Line, method: str, written: bytes, deadline: float, most: i
         raise UnansweredError(unsent or no_answer(error)) from None
     body, broken = _body(response, most)
     ended = broken is None and response.isclosed() and unsent is None
-    return Reply(response.status, response.headers, body, broken), ended and not response.will_close
+    return Reply(response.status, response.headers, body, broken or unsent), ended and not response.will_close
 
 
 def _body(response: HTTPResponse, most: int) -> tuple[bytes, str | None]:

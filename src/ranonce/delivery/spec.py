@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 TYPES = ("http", "smtp", "nats", "command", "sql", "github")
 
 FOREVER = float("inf")
+#: A rate beyond this is none.
+MOST_A_SECOND = 1e9
 
 
 def dedupe_time(value: object) -> float:
@@ -44,7 +46,7 @@ def rate(value: object) -> float:
         seconds = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}.get(unit.strip())
         if slash and seconds and count.strip().isascii() and count.strip().isdigit() and int(count):
             return int(count) / seconds
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < FOREVER:
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= MOST_A_SECOND:
         return float(value)
     raise UsageError(f"{shown(value)} is no rate.", 'Write messages a second, or text like "100/h".')
 

@@ -1,0 +1,104 @@
+"""Receivers and settings that do what nobody expects."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ranonce.delivery import httpline
+from ranonce.delivery.spec import read_spec
+from ranonce.errors import ConfigError
+from ranonce.messages import NOT_RECEIVED, REFUSED, UNKNOWN
+from tests.delivery.test_http import Destinations, message, to
+from tests.receivers import Receiver, answer
+
+__all__ = ["to"]
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_a_chunk_of_less_than_nothing_is_no_way_to_fill_our_memory(to: Destinations, receiver: Receiver) -> None:
+    taken = [0]
+
+    def act(_: object) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"
+        for _ in range(64):
+            yield bytes(MEGABYTE)
+            taken[0] += 1
+
+    receiver.act = act
+    assert to(receiver.url).send().kind == UNKNOWN
+    receiver.await_closed(1)
+    assert taken[0] < 32
+
+
+def test_a_receiver_that_wants_credentials_as_if_it_were_a_proxy_is_not_asked_again(
+    to: Destinations, receiver: Receiver
+) -> None:
+    receiver.act = lambda _: answer(407)
+    assert to(receiver.url).send().kind == REFUSED
+    other = f"http://127.0.0.1:{receiver.port}"
+    through = to("http://nowhere.invalid/hook", environ={"http_proxy": other})
+    assert through.send().kind == NOT_RECEIVED
+
+
+def test_a_success_before_the_whole_request_has_left_proves_nothing(
+    to: Destinations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the head only, says that all is well, and is gone."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(100)
+            connection.sendall(answer(200))
+            time.sleep(0.2)  # and ends with what has come unread, which breaks the connection
+
+    server = threading.Thread(target=serve)
+    server.start()
+    connect = httpline._connected
+
+    def with_little_room(*arguments: object) -> socket.socket:
+        connected = connect(*arguments)  # type: ignore[arg-type]
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return connected
+
+    monkeypatch.setattr(httpline, "_connected", with_little_room)
+    answered = to(f"http://127.0.0.1:{listener.getsockname()[1]}/hook").send(message(body=bytes(256 * 1024)))
+    server.join(10)
+    listener.close()
+    assert (answered.kind, "200" in answered.words) == (UNKNOWN, True)
+
+
+@pytest.mark.parametrize("said", ["token=s3cret-query", "no such hook: XXXXsegmentXXXX", "T0000/XXXXsegmentXXXX"])
+def test_no_part_of_an_address_that_is_a_secret_is_kept(to: Destinations, receiver: Receiver, said: str) -> None:
+    receiver.act = lambda _: answer(404, said.encode())
+    address = f"http://127.0.0.1:{receiver.port}/services/T0000/XXXXsegmentXXXX?token=s3cret-query&v=1"
+    answered = to("${HOOK}", environ={"HOOK": address}).send()
+    assert "segment" not in answered.words and "s3cret" not in answered.words
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["dedupes", "rate", "timeout", "late_after"])
+def test_a_number_beyond_all_numbers_is_refused_in_a_sentence(key: str) -> None:
+    table = {"type": "http", "url": "https://example.org/", key: 10**400}
+    with pytest.raises(ConfigError, match=f"{key}: "):
+        read_spec("hook", table, lambda keys: ".".join(["ranonce.toml", *keys]), None)
