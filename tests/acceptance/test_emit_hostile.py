@@ -71,3 +71,9 @@ def test_a_list_of_no_messages_is_refused(world):
     for limit in ("0", "-1"):
         ran = world.ranonce("outbox", "list", "--limit", limit)
         assert (ran.exit, "--limit" in ran.sentence) == (64, True)
+
+
+def test_a_message_of_the_whole_ledger_is_named_by_its_key(world):
+    world.run(sh="echo hi | $RANONCE emit slack --scope ledger --key a")
+    ran = world.ranonce("outbox", "show", "-/slack/a", "--body")
+    assert (ran.exit, ran.out) == (0, b"hi\n"), ran.err

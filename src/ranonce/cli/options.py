@@ -110,7 +110,7 @@ def parse(command: Command, argv: list[str]) -> Parsed:
     options: dict[str, Any] = {}
     queue = iter(before)
     for word in queue:
-        if word == "-" or not word.startswith("-"):
+        if word == "-" or not word.startswith("-") or word.startswith("-/"):  # the key of a message begins so
             arguments.append(_positional(command, word, len(arguments)))
             continue
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
