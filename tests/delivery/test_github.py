@@ -15,7 +15,6 @@ import pytest
 
 from ranonce.delivery.github import CLOCKS_DIFFER_SECONDS, PAGE, marker, open_sender
 from ranonce.delivery.spec import FOREVER, read_spec
-from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
 from ranonce.lifecycle import RunKey
 from ranonce.messages import (
@@ -32,36 +31,18 @@ from ranonce.messages import (
     settle,
 )
 from ranonce.timefmt import format_instant, parse_instant
+from tests.delivery.sending import EMITTED, emitted
 from tests.receivers import RESET, SILENT, Received, Receiver, answer
 from tests.servers import free_port
 
 RUN = RunKey("report", "2026-11-07")
-EMITTED = 1_794_000_000.0
 KEY = message_key("window", RUN, "issues", "--a--")
 
 
 def message(told: object = None, key: str = KEY, **changes: object) -> Message:
     body = told if isinstance(told, bytes) else json.dumps(told or {"issue": 12, "body": "Done."}).encode()
-    emitted = Message(
-        key=key,
-        run=RUN,
-        window_start=0,
-        destination="issues",
-        content_type="application/json",
-        digest=digest_of("application/json", body),
-        body=body,
-        generation=1,
-        attempt=1,
-        item="",
-        created_at=EMITTED,
-        due_at=0.0,
-        state=SENDING,
-        tries=1,
-        sender="us",
-        taken_at=EMITTED,
-        lease_seconds=60.0,
-    )
-    return emitted.replace(**changes)
+    taken = {"state": SENDING, "tries": 1, "sender": "us", "taken_at": EMITTED, "lease_seconds": 60.0}
+    return emitted("issues", body, "application/json", key=key, run=RUN, **{**taken, **changes})
 
 
 def again(told: object = None, **changes: object) -> Message:

@@ -15,54 +15,21 @@ import pytest
 
 from ranonce.delivery.nats import DUPLICATE_WINDOW_SECONDS, NatsSender, open_sender
 from ranonce.delivery.spec import read_spec
-from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
 from ranonce.lifecycle import RunKey
 from ranonce.messages import DELIVERED, NOT_BEGUN, NOT_RECEIVED, REFUSED, THROTTLED, UNKNOWN, Answer, Message
 from tests.certificates import made_in
+from tests.delivery.sending import OCTETS, emitted, kinds, many, sends
 from tests.proxies import Proxy
 from tests.servers import NatsServer, free_port, private_folder, started
 
 nats = pytest.importorskip("nats")
 
-OCTETS = "application/octet-stream"
+RUN = RunKey("nightly.report", "2026-11-07")
 
 
 def message(body: bytes = b"x", key: str = "report:w/bus/-", **others: Any) -> Message:
-    return Message(
-        key=key,
-        run=RunKey("nightly.report", "2026-11-07"),
-        window_start=0,
-        destination="bus",
-        content_type=OCTETS,
-        digest=digest_of(OCTETS, body),
-        body=body,
-        generation=1,
-        attempt=1,
-        item="",
-        created_at=1_794_000_000.5,
-        due_at=0.0,
-        **others,
-    )
-
-
-def many(count: int) -> list[Message]:
-    return [message(f"body {number}".encode(), f"key {number}") for number in range(count)]
-
-
-def sends(
-    sender: NatsSender, *messages: Message, may_begin: Callable[[Message], bool] = lambda _: True
-) -> list[Answer]:
-    answers: dict[str, Answer] = {}
-    for settled in sender.send(messages, may_begin):
-        if settled is not None:
-            assert settled[0].key not in answers
-            answers[settled[0].key] = settled[1]
-    return [answers[each.key] for each in messages]
-
-
-def kinds(answers: list[Answer]) -> set[str]:
-    return {answer.kind for answer in answers}
+    return emitted("bus", body, key=key, run=RUN, **others)
 
 
 class Streams:
@@ -153,7 +120,7 @@ def test_the_same_message_again_is_a_duplicate(streams):
 
 
 def test_thousands_go_through_the_window(streams):
-    assert kinds(sends(streams.sender(window=16), *many(2000))) == {DELIVERED}
+    assert kinds(sends(streams.sender(window=16), *many(2000, message))) == {DELIVERED}
     assert len(set(streams.keys())) == 2000
 
 
@@ -171,7 +138,7 @@ def test_many_on_their_way_are_faster_than_one_by_one(streams):
 
 
 def test_what_may_not_begin_is_not_published(streams):
-    answers = sends(streams.sender(), *many(10), may_begin=lambda each: each.key != "key 3")
+    answers = sends(streams.sender(), *many(10, message), may_begin=lambda each: each.key != "key 3")
     assert [answer.kind for answer in answers].index(NOT_BEGUN) == 3
     assert len(streams.keys()) == 9
 
@@ -255,7 +222,7 @@ def test_a_server_that_is_killed_and_started_again_has_each_key_once(tmp_path: P
         assert isinstance(server, NatsServer)
         with Streams(server.address) as streams:
             streams.make(storage="file")
-            sender, sent = streams.sender(timeout=5), many(5000)
+            sender, sent = streams.sender(timeout=5), many(5000, message)
             answers: dict[str, Answer] = {}
             for settled in sender.send(sent, lambda _: True):
                 if settled is not None:

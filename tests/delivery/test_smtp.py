@@ -14,11 +14,10 @@ import pytest
 from ranonce.delivery.smtp import open_sender
 from ranonce.delivery.smtpline import CLOSED_SECONDS
 from ranonce.delivery.spec import read_spec
-from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
-from ranonce.lifecycle import RunKey
 from ranonce.messages import DELIVERED, NOT_RECEIVED, REFUSED, THROTTLED, UNKNOWN, Answer, Message
 from tests.certificates import Certificates, made_in
+from tests.delivery.sending import emitted, sends
 from tests.mailserver import CUT, KEEP_AND_CUT, SILENCE, MailServer
 from tests.proxies import Cut, Proxy
 from tests.servers import free_port
@@ -30,21 +29,7 @@ TEXT = "text/plain; charset=utf-8"
 def message(body: bytes | dict[str, object], content_type: str = "", key: str = "report:w/mail/-") -> Message:
     if isinstance(body, dict):
         body, content_type = json.dumps(body).encode(), content_type or "application/json"
-    content_type = content_type or TEXT
-    return Message(
-        key=key,
-        run=RunKey("report", "2026-11-07"),
-        window_start=0,
-        destination="mail",
-        content_type=content_type,
-        digest=digest_of(content_type, body),
-        body=body,
-        generation=1,
-        attempt=1,
-        item="",
-        created_at=1_794_000_000.0,
-        due_at=0.0,
-    )
+    return emitted("mail", body, content_type or TEXT, key=key)
 
 
 class Post:
@@ -55,11 +40,7 @@ class Post:
         self.sender = open_sender(spec, environ)
 
     def sends(self, *messages: Message) -> list[Answer]:
-        answers = {}
-        for settled in self.sender.send(messages, lambda _: True):
-            if settled is not None:
-                answers[settled[0].key] = settled[1]
-        return [answers[each.key] for each in messages]
+        return sends(self.sender, *messages)
 
     def send(self, sent: Message) -> Answer:
         return self.sends(sent)[0]

@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +16,15 @@ import pytest
 from ranonce.delivery.batches import Batches
 from ranonce.delivery.spec import FOREVER, read_spec
 from ranonce.delivery.sql import open_sender
-from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
-from ranonce.lifecycle import RunKey
 from ranonce.messages import DELIVERED, NOT_BEGUN, NOT_RECEIVED, REFUSED, UNKNOWN, Answer, Message
+from tests.delivery.sending import OCTETS, emitted, kinds, many, sends
 from tests.proxies import SENT, Cut, Proxy
 from tests.servers import PostgresServer, free_port, private_folder, started
 
-OCTETS = "application/octet-stream"
-
 
 def message(body: bytes = b"x", key: str = "report:w/inbox/-", content_type: str = OCTETS) -> Message:
-    return Message(
-        key=key,
-        run=RunKey("report", "2026-11-07"),
-        window_start=0,
-        destination="inbox",
-        content_type=content_type,
-        digest=digest_of(content_type, body),
-        body=body,
-        generation=1,
-        attempt=1,
-        item="",
-        created_at=1_794_000_000.5,
-        due_at=0.0,
-    )
-
-
-def many(count: int) -> list[Message]:
-    return [message(f"body {number}".encode(), f"key {number}") for number in range(count)]
-
-
-def sends(sender: Batches, *messages: Message, may_begin: Callable[[Message], bool] = lambda _: True) -> list[Answer]:
-    answers: dict[str, Answer] = {}
-    for settled in sender.send(messages, may_begin):
-        if settled is not None:
-            assert settled[0].key not in answers
-            answers[settled[0].key] = settled[1]
-    return [answers[each.key] for each in messages]
-
-
-def kinds(answers: list[Answer]) -> set[str]:
-    return {answer.kind for answer in answers}
+    return emitted("inbox", body, content_type, key=key)
 
 
 class Database:
@@ -180,13 +147,13 @@ def test_another_body_under_a_key_is_refused(other, database):
 
 
 def test_hundreds_of_messages_go_in_whole_batches(database):
-    sent = many(250)
+    sent = many(250, message)
     assert kinds(sends(database.sender(), *sent)) == {DELIVERED}
     assert sorted(database.rows()) == sorted((each.key, OCTETS, each.body) for each in sent)
 
 
 def test_a_row_that_the_table_forbids_does_not_touch_the_others(database):
-    sent = [*many(5), message(b"\xff", "poison"), *[message(b"y", f"later {number}") for number in range(5)]]
+    sent = [*many(5, message), message(b"\xff", "poison"), *[message(b"y", f"later {number}") for number in range(5)]]
     answers = sends(database.sender(), *sent)
     assert [answer.kind for answer in answers] == [*[DELIVERED] * 5, REFUSED, *[DELIVERED] * 5]
     assert "CHECK" in answers[5].words or "check" in answers[5].words
@@ -222,13 +189,13 @@ def test_a_table_has_the_name_that_it_is_given(bare):
 
 
 def test_what_may_not_begin_is_not_inserted(database):
-    answers = sends(database.sender(), *many(10), may_begin=lambda each: each.key != "key 3")
+    answers = sends(database.sender(), *many(10, message), may_begin=lambda each: each.key != "key 3")
     assert [answer.kind for answer in answers].index(NOT_BEGUN) == 3
     assert len(database.rows()) == 9
 
 
 def test_two_deliverers_insert_each_row_once(database):
-    sent = many(300)
+    sent = many(300, message)
     senders = [database.sender(), database.sender()]
     found: list[list[Answer]] = []
     threads = [threading.Thread(target=lambda sender=sender: found.append(sends(sender, *sent))) for sender in senders]
@@ -281,8 +248,8 @@ def test_a_trigger_that_rolls_back_loses_no_answer(in_file):
         "CREATE TRIGGER no BEFORE INSERT ON ranonce_inbox WHEN NEW.key = 'key 3'"
         " BEGIN SELECT RAISE(ROLLBACK, 'no'); END"
     )
-    answers = sends(in_file.sender(), *many(6))
-    delivered = [each.key for each, answer in zip(many(6), answers, strict=True) if answer.kind == DELIVERED]
+    answers = sends(in_file.sender(), *many(6, message))
+    delivered = [each.key for each, answer in zip(many(6, message), answers, strict=True) if answer.kind == DELIVERED]
     assert delivered == [row[0] for row in in_file.rows()]
     assert len(delivered) == 5 and answers[3].kind == REFUSED
 
@@ -343,7 +310,7 @@ def test_a_server_that_crashes_and_starts_again_has_each_row_once(tmp_path):
         assert isinstance(server, PostgresServer)
         with OnServer(server) as database:
             database.tell(database.make.format("ranonce_inbox"))
-            sender, sent = database.sender(timeout=5), many(1000)
+            sender, sent = database.sender(timeout=5), many(1000, message)
             answers: dict[str, Answer] = {}
             crashed = False
             for settled in sender.send(sent, lambda _: True):
