@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from binascii import a2b_base64
+from operator import attrgetter
 
 from ranonce.failpoints import failpoint
-from ranonce.messages import Queue, Tally, Waiting
+from ranonce.messages import Message, Queue, Tally, Waiting
 from ranonce.stores.base import Exchanged
 from ranonce.stores.postgres.connection import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Race
 from ranonce.stores.postgres.store import DOMAIN, in_schema
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ranonce.lifecycle import Decision, RunKey, Step
-    from ranonce.messages import Closing, Message, Move, Take
+    from ranonce.messages import Closing, Move, Take
     from ranonce.stores.base import Wanted
     from ranonce.stores.postgres.connection import Row
     from ranonce.stores.postgres.store import PostgresStore
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 SQL = load("postgres/outbox.sql")
 LARGEST_NUMBER_BITS = 63
 CREATED_AT, DUE_AT, STEP_AT = 11, 12, 7  # among the values of a message, and of a step
+#: What of a message a move changes: all that it has from `due_at` on, but its number.
+_moving = attrgetter(*Message._fields[Message._fields.index("due_at") : -1])
 
 
 class PostgresOutbox:
@@ -203,8 +206,8 @@ def told_moves(moves: Sequence[Move]) -> str | None:
 
 
 def _told_move(move: Move) -> list[Any]:
-    was, now = move.was, move.now
-    return [was.key, was.state, was.tries, was.sender, *message_values(now)[DUE_AT:]]
+    was = move.was
+    return [was.key, was.state, was.tries, was.sender, *_moving(move.now)]
 
 
 def _with_bodies(told: Iterable[Any], bodies: bytes) -> Iterable[Message]:
