@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from ranonce.errors import NotThisLedger, StoreUnavailable, UsageError
-from ranonce.lifecycle import Retention, finish
+from ranonce.exchange.form import EVENTS
+from ranonce.lifecycle import STATES, Retention, finish
 from ranonce.stores.base import Outline, joined
 from ranonce.stores.sqlite.create import create, upgrade
 from ranonce.stores.sqlite.effects import SQL as EFFECTS
@@ -59,6 +60,47 @@ def test_events_cannot_be_changed_removed_or_replaced(used, statement):
         db.execute(statement)
     assert db.execute("SELECT * FROM events").fetchall() == before
     db.close()
+
+
+def test_every_status_and_event_that_there_is_can_be_written(used):
+    db = sqlite3.connect(used)
+    for status in STATES:
+        db.execute("UPDATE runs SET status = ?", (status,))
+    for event in EVENTS:
+        db.execute(
+            'INSERT INTO events SELECT NULL, at, job, window_start, "window", input, ?, reason, attempt, generation,'
+            " owner, triggered_by, version, host, data, output FROM events LIMIT 1",
+            (event,),
+        )
+    db.close()
+
+
+def test_no_condition_has_a_list_that_would_be_built_anew_for_each_row(path):
+    db = sqlite3.connect(path)
+    written = {
+        "INSERT": ("runs", "events", "leases", "outbox", "bodies", "steps"),
+        "UPDATE": ("runs", "leases", "outbox"),
+    }
+    for table in written["INSERT"]:
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
+        assert "OpenEphemeral" not in operations(db, insert, len(columns)), table
+    for table in written["UPDATE"]:
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] not in IDENTITY and not row[5]]
+        changes = ", ".join(f'"{name}" = ?' for name in columns)
+        update = (
+            f"UPDATE {table} SET {changes} WHERE job = 'job' AND window_start = 1 AND \"window\" = '' AND input = ''"
+        )
+        assert "OpenEphemeral" not in operations(db, update, len(columns)), table
+    db.close()
+
+
+#: What a message keeps for ever.
+IDENTITY = ("seq", "key", "job", "window_start", "window", "input", "destination", "content_type", "digest")
+
+
+def operations(db, statement, values):
+    return {row[1] for row in db.execute(f"EXPLAIN {statement}", [None] * values)}
 
 
 @pytest.mark.parametrize("status", ["Failed", "faild", "", None])
@@ -259,8 +301,10 @@ def emitted(path):
         "UPDATE outbox SET window_start = 0, input = 'x'",
         "UPDATE outbox SET seq = seq + 10",
         "UPDATE outbox SET destination = 'other'",
-        "UPDATE outbox SET body = x'00'",
-        "UPDATE outbox SET body = NULL",
+        "UPDATE bodies SET body = x'00'",
+        "UPDATE bodies SET seq = seq + 10",
+        "DELETE FROM bodies",
+        "INSERT OR REPLACE INTO bodies SELECT seq, x'00' FROM bodies",
         "UPDATE outbox SET state = 'gone'",
         "UPDATE outbox SET tries = -1",
         "DELETE FROM outbox",
@@ -270,11 +314,15 @@ def emitted(path):
 )
 def test_no_statement_makes_another_message_of_one_or_loses_it(emitted, statement):
     db = sqlite3.connect(emitted.path)
-    before = db.execute("SELECT * FROM outbox").fetchall(), db.execute("SELECT * FROM steps").fetchall()
+
+    def everything():
+        return [db.execute(f"SELECT * FROM {table}").fetchall() for table in ("outbox", "bodies", "steps")]
+
+    before = everything()
     with pytest.raises(sqlite3.IntegrityError):
         db.execute(statement)
     db.rollback()
-    assert (db.execute("SELECT * FROM outbox").fetchall(), db.execute("SELECT * FROM steps").fetchall()) == before
+    assert everything() == before
     db.close()
 
 
@@ -282,8 +330,9 @@ def test_a_person_may_remove_what_was_sent_and_bodies_of_it(emitted):
     for taken in take(emitted):
         settle(emitted, taken)
     db = sqlite3.connect(emitted.path)
-    db.execute("UPDATE outbox SET body = NULL WHERE seq = 1")
+    db.execute("DELETE FROM bodies WHERE seq = 1")
     db.execute("DELETE FROM outbox WHERE seq = 2")
+    assert db.execute("SELECT count(*) FROM bodies").fetchone() == (0,)
     db.commit()
     db.close()
     assert [known.body for known in emitted.upkeep().all_messages()] == [None]
@@ -329,7 +378,8 @@ def test_what_comes_before_the_damage_is_gone_through_and_what_no_table_takes_is
 
 def _damage(path, statement):
     db = sqlite3.connect(path, isolation_level=None)
-    for trigger in ("messages_keep_what_they_are", "messages_keep_their_body", "steps_are_not_changed"):
+    triggers = ("messages_keep_what_they_are", "bodies_are_not_changed", "bodies_are_not_lost", "steps_are_not_changed")
+    for trigger in triggers:
         db.execute(f"DROP TRIGGER {trigger}")
     db.execute("PRAGMA ignore_check_constraints = 1")
     db.execute(statement)
@@ -361,7 +411,7 @@ def test_of_a_half_readable_file_what_comes_before_the_bad_page_is_gone_through(
 
 
 def test_a_body_that_is_not_the_one_that_was_emitted_is_found_by_the_deep_check(emitted):
-    _damage(emitted.path, "UPDATE outbox SET body = x'00' WHERE seq = 2")
+    _damage(emitted.path, "UPDATE bodies SET body = x'00' WHERE seq = 2")
     assert emitted.upkeep().problems(deep=False) == []
     (problem,) = emitted.upkeep().problems(deep=True)
     assert "message 2 (job:2025-11-10/web/b)" in problem
@@ -369,7 +419,7 @@ def test_a_body_that_is_not_the_one_that_was_emitted_is_found_by_the_deep_check(
 
 
 def test_a_message_that_waits_without_a_body_is_found_by_the_deep_check(emitted):
-    _damage(emitted.path, "UPDATE outbox SET body = NULL WHERE seq = 1")
+    _damage(emitted.path, "DELETE FROM bodies WHERE seq = 1")
     (problem,) = emitted.upkeep().problems(deep=True)
     assert "is pending and has no body" in problem
 
@@ -579,17 +629,52 @@ def test_an_upgraded_ledger_has_the_tables_of_a_new_one_and_works(tmp_path, path
     ledger.store.upkeep().prune("job", Retention(4e9, 4e9))
 
 
-def test_the_checks_of_an_upgraded_ledgers_tables_are_those_of_a_new_one(tmp_path, path):
-    old = old_ledger(tmp_path, 2)
+@pytest.mark.parametrize("number", range(1, FORMAT))
+def test_the_checks_of_an_upgraded_ledgers_tables_are_those_of_a_new_one(tmp_path, path, number):
+    old = old_ledger(tmp_path, number)
     upgrade(old)
     told = []
     for file in (old, path):
         db = sqlite3.connect(file)
-        tables = "SELECT name, sql FROM sqlite_schema WHERE name IN ('outbox', 'destinations', 'steps')"
+        tables = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name <> 'ledger'"
         told.append({name: without_comments(sql) for name, sql in db.execute(tables)})
         db.close()
     assert told[0] == told[1]
-    assert len(told[0]) == 3
+    assert len(told[0]) > 10
+
+
+@pytest.mark.parametrize("number", range(1, FORMAT))
+def test_an_upgrade_keeps_what_the_ledger_knows_and_what_it_refuses(tmp_path, number):
+    old = old_ledger(tmp_path, number)
+    db = sqlite3.connect(old, isolation_level=None)
+    db.executescript(
+        """INSERT INTO jobs VALUES ('job', 7, 0, '2026-01-01T00:00:00.000Z', 3600.0, 3);
+        INSERT INTO runs (job, window_start, "window", input, window_end, status, generation, attempt, owner, failures,
+                          schedule, triggered_by, started_at, late, reconciling, granted)
+            SELECT 'job', 3600 * value, 'w' || value, '', 3600 * value + 3600,
+                   CASE value % 3 WHEN 0 THEN 'done' WHEN 1 THEN 'failed' ELSE 'running' END, 1, 2, 'me', 1, 1,
+                   'schedule', '2026-01-01T00:00:00.000Z', 0, 0, 0
+            FROM json_each('[1,2,3,4,5,6]');
+        INSERT INTO events (at, job, window_start, "window", input, event, attempt, generation, owner, triggered_by,
+                            host, data)
+            SELECT started_at, job, window_start, "window", input, 'start', attempt, generation, owner, triggered_by,
+                   'here', '{"chosen_by": "clock"}'
+            FROM runs;"""
+    )
+    kept = [db.execute(f"SELECT * FROM {table}").fetchall() for table in ("jobs", "runs", "events")]
+    assert upgrade(old)
+    assert [db.execute(f"SELECT * FROM {table}").fetchall() for table in ("jobs", "runs", "events")] == kept
+    assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    for statement in ("UPDATE runs SET status = 'Done'", "UPDATE events SET event = 'done'", "DELETE FROM events"):
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute(statement)
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        db.execute("INSERT INTO events SELECT 99, at, job, window_start, \"window\", input, 'began', reason, attempt,"
+                   " generation, owner, triggered_by, version, host, data, output FROM events LIMIT 1")  # fmt: skip
+    db.close()
+    store = SqliteStore(old)
+    assert [run.window_start for run in store.unfinished("job", 1 << 60, 9)] == [4 * 3600, 3600]
+    assert [event.event for event in store.newest_events(9)] == ["start"] * 6
 
 
 def test_another_ledger_than_the_one_that_is_meant_is_not_upgraded(tmp_path):

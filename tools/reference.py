@@ -149,7 +149,7 @@ def check_keys() -> str:
 def events() -> str:
     """Return the table of events."""
     schema = (ROOT / "src" / "ranonce" / "stores" / "sqlite" / "schema.sql").read_text(encoding="utf-8")
-    listed = re.search(r"event IN \((.*?)\)", schema, re.DOTALL)
+    listed = re.search(r"CHECK \(event = (.*?)\)", schema, re.DOTALL)
     assert listed, "the schema names the events"
     same("events", re.findall(r"'(\w+)'", listed[1]), EVENTS)
     return table(("event", "meaning"), [(f"`{event}`", meaning) for event, meaning in EVENTS.items()])

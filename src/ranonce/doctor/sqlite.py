@@ -28,7 +28,7 @@ RESTORE_OLDER = "restore the ledger from a backup of before that (ranonce backup
 SMALL_BYTES = 64 << 20
 #: Without --deep, a large file is looked through for so long.
 PLAIN_SECONDS = 5.0
-#: The WAL is written back every 200 pages; one this large is held open by a reader that does not end.
+#: The WAL is written back every 200 pages, or every 1000; one this large is held open by a reader that does not end.
 LARGE_WAL_BYTES = 64 << 20
 #: What cannot stand in the tables, as sentences: they keep accounts of each other.
 CONTRADICTIONS = """

@@ -6,18 +6,18 @@ other tables; a lease's end is a number on the boot clock.
 
 from __future__ import annotations
 
+import sqlite3
 from functools import lru_cache
 
 from ranonce.failpoints import failpoint
 from ranonce.lifecycle import RunKey, Step
 from ranonce.messages import STATES, WINDOW, Message, scope_of
-from ranonce.stores.sqlite.rows import damaged, instant_of, read_instant
-from ranonce.stores.sqlite.rows import text_of as written
+from ranonce.stores.sqlite.rows import damaged, text_of
+from ranonce.stores.sqlite.rows import read_instant as read
 from ranonce.stores.statements import load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterable, Sequence
     from typing import Any
 
@@ -28,16 +28,21 @@ SQL = load("sqlite/effects.sql")
 
 
 @lru_cache(maxsize=1024)
-def text_of(instant: float | None) -> str | None:
-    """Write an instant as the other tables do. Messages share most of theirs, and have many."""
-    return written(instant)
+def read_instant(text: str) -> float:
+    """Read an instant as the other tables have it. Messages that are read together share most of theirs."""
+    return read(text)
+
+
+def instant_of(text: str | None) -> float | None:
+    """Read one that may be absent."""
+    return None if text is None else read_instant(text)
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
 def message_row(message: Message) -> tuple[Any, ...]:
-    """Return the row of a message, without its number."""
+    """Return the row of a message, without its number and its body."""
     run = message.run
     return (
         message.key,
@@ -66,7 +71,6 @@ def message_row(message: Message) -> tuple[Any, ...]:
         message.receipt,
         message.error,
         message.resolution,
-        message.body,
     )
 
 
@@ -88,11 +92,18 @@ def move_row(move: Move) -> tuple[Any, ...]:
         now.receipt,
         now.error,
         now.resolution,
+        was.seq,
         was.key,
         was.state,
         was.tries,
         was.sender,
     )
+
+
+@lru_cache(maxsize=64)
+def _run_of(job: str, window: str, digest: str) -> RunKey:
+    """Return the run of a message. Those that are read together are of few."""
+    return RunKey(job, window, digest)
 
 
 def message_of(row: Sequence[Any]) -> Message:
@@ -106,7 +117,7 @@ def message_of(row: Sequence[Any]) -> Message:
         raise damaged(body[0])
     return Message(
         key,
-        RunKey(job, window, digest),
+        _run_of(job, window, digest),
         start,
         destination,
         content_type,
@@ -173,7 +184,7 @@ def write_effects(db: sqlite3.Connection, decision: Decision) -> bool:
             return False
     failpoint("commit:after-steps")
     for message in decision.messages:
-        if not db.execute(SQL["add_message"], message_row(message)).rowcount:
+        if not _add_message(db, message):
             return False
     failpoint("commit:after-messages")
     for move in decision.moves:
@@ -183,9 +194,23 @@ def write_effects(db: sqlite3.Connection, decision: Decision) -> bool:
     return True
 
 
+def _add_message(db: sqlite3.Connection, message: Message) -> bool:
+    """Add a message with its body; False if its key is there already."""
+    try:
+        seq = db.execute(SQL["add_message"], message_row(message)).lastrowid
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+            raise
+        return False
+    if message.body is not None:
+        db.execute(SQL["add_body"], (seq, message.body))
+    return True
+
+
 def put_effects(db: sqlite3.Connection, messages: Iterable[Message], steps: Iterable[Step]) -> None:
     """Add those messages and steps that are not known, as they are."""
-    db.executemany(SQL["add_message"], map(message_row, messages))
+    for message in messages:
+        _add_message(db, message)
     db.executemany(SQL["add_step"], map(step_row, steps))
 
 

@@ -23,20 +23,22 @@ SELECT job, "window", input, window_start, generation, name, attempt, at, result
 WHERE job = ? AND window_start = ? AND "window" = ? AND input = ? AND generation = ? AND name = ?;
 
 -- name: add_message
--- One message, unless its key is there already.
+-- One new message. One whose key is there already is refused by a trigger.
 INSERT INTO outbox (key, job, "window", input, window_start, destination, content_type, digest, generation, attempt,
                     item, created_at, due_at, state, tries, failures, sender, lease_domain, lease_until, taken_at,
-                    lease_seconds, doubt_since, settled_at, receipt, error, resolution, body)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-       ?25, ?26, ?27
-WHERE NOT EXISTS (SELECT 1 FROM outbox WHERE key = ?1);
+                    lease_seconds, doubt_since, settled_at, receipt, error, resolution)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_body
+-- What it says.
+INSERT INTO bodies (seq, body) VALUES (?, ?);
 
 -- name: move
 -- A message goes its way, if it is still as it was.
 UPDATE outbox SET
     due_at = ?, state = ?, tries = ?, failures = ?, sender = ?, lease_domain = ?, lease_until = ?, taken_at = ?,
     lease_seconds = ?, doubt_since = ?, settled_at = ?, receipt = ?, error = ?, resolution = ?
-WHERE key = ? AND state = ? AND tries = ? AND sender = ?;
+WHERE seq = ? AND key = ? AND state = ? AND tries = ? AND sender = ?;
 
 -- name: line
 -- What is known of a destination.
@@ -52,10 +54,10 @@ ON CONFLICT (destination) DO UPDATE SET version = excluded.version, closed_until
 -- The messages that may go now, the longest due first, with their bodies.
 SELECT key, job, "window", input, window_start, destination, content_type, digest, generation, attempt, item,
        created_at, due_at, state, tries, failures, sender, lease_domain, lease_until, taken_at, lease_seconds,
-       doubt_since, settled_at, receipt, error, resolution, seq, body
-FROM outbox INDEXED BY outbox_undelivered
+       doubt_since, settled_at, receipt, error, resolution, outbox.seq, body
+FROM outbox INDEXED BY outbox_undelivered LEFT JOIN bodies ON bodies.seq = outbox.seq
 WHERE state NOT IN ('sent', 'dropped') AND destination = ? AND state = 'pending' AND due_at <= ?
-ORDER BY due_at, seq LIMIT ?;
+ORDER BY due_at, outbox.seq LIMIT ?;
 
 -- name: next_due
 -- When is the first of the others due?
@@ -81,8 +83,8 @@ FROM outbox WHERE key = ?;
 -- One message by its number or its key (the other is NULL), with its body.
 SELECT key, job, "window", input, window_start, destination, content_type, digest, generation, attempt, item,
        created_at, due_at, state, tries, failures, sender, lease_domain, lease_until, taken_at, lease_seconds,
-       doubt_since, settled_at, receipt, error, resolution, seq, body
-FROM outbox WHERE seq = ? OR key = ?;
+       doubt_since, settled_at, receipt, error, resolution, outbox.seq, body
+FROM outbox LEFT JOIN bodies ON bodies.seq = outbox.seq WHERE outbox.seq = ? OR key = ?;
 
 -- name: messages
 -- Messages in the order of their numbers, as far as they are wanted; NULL is any, and states stand between blanks.
@@ -154,14 +156,14 @@ DELETE FROM outbox WHERE seq = ?;
 
 -- name: empty_message
 -- Its key stays.
-UPDATE outbox SET body = NULL WHERE seq = ? AND body IS NOT NULL;
+DELETE FROM bodies WHERE seq = ?;
 
 -- name: all_messages
 -- Every message in the order of its number, with its body.
 SELECT key, job, "window", input, window_start, destination, content_type, digest, generation, attempt, item,
        created_at, due_at, state, tries, failures, sender, lease_domain, lease_until, taken_at, lease_seconds,
-       doubt_since, settled_at, receipt, error, resolution, seq, body
-FROM outbox ORDER BY seq;
+       doubt_since, settled_at, receipt, error, resolution, outbox.seq, body
+FROM outbox LEFT JOIN bodies ON bodies.seq = outbox.seq ORDER BY outbox.seq;
 
 -- name: all_steps
 -- Every step in the order of its run, with its result.

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 FULL = 2  # of PRAGMA synchronous: a commit waits for the disk
 #: Tables that a finished run is read from and written to.
-TABLES = frozenset({"events", "gates", "jobs", "leases", "outbox", "runs", "schedules", "steps", "tombstones"})
+TABLES = frozenset(
+    {"bodies", "events", "gates", "jobs", "leases", "outbox", "runs", "schedules", "steps", "tombstones"}
+)
 _BEGIN = "Begin it with BEGIN IMMEDIATE, on a connection to the ledger's own file, and commit it afterwards."
 
 

@@ -56,7 +56,10 @@ class SqliteOutbox:
     ) -> Exchanged:
         with self._store.transaction():
             db = self._db
-            moved = frozenset(move.was.key for move in moves if db.execute(SQL["move"], move_row(move)).rowcount)
+            if self._all_moved(moves):
+                moved = frozenset(move.was.key for move in moves)
+            else:
+                moved = frozenset(move.was.key for move in moves if db.execute(SQL["move"], move_row(move)).rowcount)
             failpoint("exchange:after-moves")
             taken = False
             if closing is not None or take is not None:
@@ -73,7 +76,7 @@ class SqliteOutbox:
             until = text_of(closing.until)
             if until is None or closed_until is None or until > closed_until:
                 closed_until, closed_why = until, closing.why
-        taken = take is not None and take.after == version and self._take(take.moves)
+        taken = take is not None and take.after == version and self._all_moved(take.moves)
         if take is not None and taken:
             version, next_at = version + 1, take.next_at
         now = (version, closed_until, closed_why, next_at)
@@ -81,15 +84,17 @@ class SqliteOutbox:
             self._db.execute(SQL["put_line"], (destination, *now))
         return taken
 
-    def _take(self, moves: Sequence[Move]) -> bool:
+    def _all_moved(self, moves: Sequence[Move]) -> bool:
         """Write all moves, or none if one of the messages is not as it was."""
+        if not moves:
+            return True
         db = self._db
-        db.execute("SAVEPOINT taking")
-        taken = all(db.execute(SQL["move"], move_row(move)).rowcount for move in moves)
-        if not taken:
-            db.execute("ROLLBACK TO taking")
-        db.execute("RELEASE taking")
-        return taken
+        db.execute("SAVEPOINT moving")
+        whole = db.executemany(SQL["move"], map(move_row, moves)).rowcount == len(moves)
+        if not whole:
+            db.execute("ROLLBACK TO moving")
+        db.execute("RELEASE moving")
+        return whole
 
     def known(self, keys: Sequence[str]) -> dict[str, Message]:
         found = {}

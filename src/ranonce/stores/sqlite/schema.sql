@@ -1,5 +1,6 @@
 -- The tables of a ledger in SQLite. They are for people too: SELECT status, count(*) FROM runs GROUP BY 1.
 -- Window bounds are unix seconds; other instants are RFC 3339 text in UTC; lease times count in the lease's own domain.
+-- No condition has a list of more than two values: SQLite would build a table of them anew for each row it writes.
 
 -- Which ledger this is: one row, written by `ranonce init`.
 CREATE TABLE ledger (
@@ -49,7 +50,8 @@ CREATE TABLE runs (
     "window"     TEXT NOT NULL CHECK ("window" <> ''),
     input        TEXT NOT NULL,    -- SHA-256 where other input is other work, else empty
     window_end   INTEGER NOT NULL CHECK (window_end > window_start),
-    status       TEXT NOT NULL CHECK (status IN ('running', 'done', 'failed', 'stopped', 'held')),
+    status       TEXT NOT NULL CHECK (status = 'running' OR status = 'done' OR status = 'failed'
+                               OR status = 'stopped' OR status = 'held'),
     generation   INTEGER NOT NULL CHECK (generation > 0),
     attempt      INTEGER NOT NULL CHECK (attempt > 0),
     owner        TEXT NOT NULL CHECK (owner <> ''),
@@ -72,7 +74,7 @@ CREATE TABLE runs (
 -- Runs that wait for somebody: what a catch-up looks for, however old, and what a probe counts. Plain runs never touch
 -- it; it holds all that counting needs.
 CREATE INDEX runs_unfinished ON runs (job, status, window_start, failures, granted, resume_at)
-    WHERE status IN ('stopped', 'failed', 'held');
+    WHERE status NOT IN ('running', 'done');
 
 -- Live claims. A renewal touches its own row here and nothing else.
 CREATE TABLE leases (
@@ -100,8 +102,9 @@ CREATE TABLE events (
     window_start INTEGER NOT NULL,
     "window"     TEXT NOT NULL,
     input        TEXT NOT NULL,
-    event        TEXT NOT NULL CHECK (event IN ('start', 'done', 'failed', 'stopped', 'held', 'skipped', 'lost',
-                                                'unavailable', 'expired', 'rerun', 'released', 'noted')),
+    event        TEXT NOT NULL CHECK (event = 'start' OR event = 'done' OR event = 'failed' OR event = 'stopped'
+                              OR event = 'held' OR event = 'skipped' OR event = 'lost' OR event = 'unavailable'
+                              OR event = 'expired' OR event = 'rerun' OR event = 'released' OR event = 'noted'),
     reason       TEXT,
     attempt      INTEGER NOT NULL,
     generation   INTEGER NOT NULL,
@@ -144,7 +147,7 @@ CREATE TABLE gates (
 -- SELECT destination, state, count(*), min(created_at) FROM outbox WHERE state NOT IN ('sent', 'dropped') GROUP BY 1, 2;
 CREATE TABLE outbox (
     seq          INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL,   -- the number that people know it by; never given twice
-    key        TEXT NOT NULL UNIQUE CHECK (key <> ''),     -- the dedupe key, constant for ever
+    key          TEXT NOT NULL UNIQUE CHECK (key <> ''),     -- the dedupe key, constant for ever
     job          TEXT NOT NULL CHECK (job <> ''),
     window_start INTEGER NOT NULL,
     "window"     TEXT NOT NULL CHECK ("window" <> ''),
@@ -170,12 +173,17 @@ CREATE TABLE outbox (
     settled_at   TEXT,
     receipt      TEXT,                                         -- what the destination said when it took it
     error        TEXT,                                         -- what went wrong last
-    resolution   TEXT,                                         -- what a person said of it, who and why
-    body         BLOB                                          -- last, so that the rest is read without it; NULL: pruned
+    resolution   TEXT                                          -- what a person said of it, who and why
 ) STRICT;
 
--- What is not delivered, by destination: what deliverers and probes ask is answered here. (A list of more than two
--- states would be built anew for each write.)
+-- What the messages say. Apart, since a message is written again with each step of its way, and its body never is. One
+-- that is over may have lost its body: it was pruned.
+CREATE TABLE bodies (
+    seq  INTEGER PRIMARY KEY NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+
+-- What is not delivered, by destination: what deliverers and probes ask is answered here.
 CREATE INDEX outbox_undelivered ON outbox (destination, state, due_at, seq, job, created_at)
     WHERE state NOT IN ('sent', 'dropped');
 -- The same by window.
@@ -220,9 +228,6 @@ CREATE TRIGGER events_are_not_replaced BEFORE INSERT ON events
 CREATE TRIGGER messages_keep_what_they_are
     BEFORE UPDATE OF seq, key, job, window_start, "window", input, destination, content_type, digest ON outbox
     BEGIN SELECT RAISE(ABORT, 'a message stays the one it is'); END;
-CREATE TRIGGER messages_keep_their_body BEFORE UPDATE OF body ON outbox
-    WHEN NEW.body IS NOT NULL OR OLD.state NOT IN ('sent', 'dropped')
-    BEGIN SELECT RAISE(ABORT, 'a body is not changed, and only removed from a message that is over'); END;
 CREATE TRIGGER messages_are_not_lost BEFORE DELETE ON outbox
     WHEN OLD.state NOT IN ('sent', 'dropped')
     BEGIN SELECT RAISE(ABORT, 'a message that is not delivered is not removed'); END;
@@ -230,5 +235,15 @@ CREATE TRIGGER messages_are_not_lost BEFORE DELETE ON outbox
 CREATE TRIGGER messages_are_not_replaced BEFORE INSERT ON outbox
     WHEN EXISTS (SELECT 1 FROM outbox WHERE key = NEW.key OR seq = NEW.seq)
     BEGIN SELECT RAISE(ABORT, 'a message stays the one it is'); END;
+CREATE TRIGGER messages_take_their_bodies_along AFTER DELETE ON outbox
+    BEGIN DELETE FROM bodies WHERE seq = OLD.seq; END;
+CREATE TRIGGER bodies_are_not_changed BEFORE UPDATE ON bodies
+    BEGIN SELECT RAISE(ABORT, 'a body is not changed'); END;
+CREATE TRIGGER bodies_are_not_lost BEFORE DELETE ON bodies
+    WHEN EXISTS (SELECT 1 FROM outbox WHERE seq = OLD.seq AND state NOT IN ('sent', 'dropped'))
+    BEGIN SELECT RAISE(ABORT, 'the body of a message that is not delivered is not removed'); END;
+CREATE TRIGGER bodies_are_not_replaced BEFORE INSERT ON bodies
+    WHEN EXISTS (SELECT 1 FROM bodies WHERE seq = NEW.seq)
+    BEGIN SELECT RAISE(ABORT, 'a body is not changed'); END;
 CREATE TRIGGER steps_are_not_changed BEFORE UPDATE ON steps
     BEGIN SELECT RAISE(ABORT, 'a step that is done stays as it is'); END;

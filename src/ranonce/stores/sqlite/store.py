@@ -63,8 +63,12 @@ if TYPE_CHECKING:
 #: How much time is outlined at once: 100,000 windows of a job that runs every minute.
 OUTLINE_SECONDS = 100_000 * 60
 
-# The first process to open the file after all others ended reads the whole WAL again: keep it short.
+#: The first process to open the file after all others ended reads the whole WAL again: keep it short.
 CHECKPOINT_PAGES = 200
+#: One that has committed so often writes it back less often, as SQLite does by itself: each time is two more waits for
+#: the disk.
+MANY_COMMITS = 50
+MANY_PAGES = 1000
 
 
 class SqliteStore:
@@ -78,6 +82,7 @@ class SqliteStore:
         self._line = WaitingLine(path + "-line", wait_seconds)
         self._domain = clock_domain(this_host())
         self._schedules: dict[str, tuple[ScheduleVersion, ...]] = {}
+        self._commits = 0
         try:
             self._db = sqlite3.connect(
                 f"file:{quoted(path)}?mode=rw",
@@ -418,6 +423,12 @@ class SqliteStore:
         """Return a block whose questions are all answered as of one moment."""
         return _Reading(self)
 
+    def committed(self) -> None:
+        """Note that a transaction of this store was committed."""
+        self._commits += 1
+        if self._commits == MANY_COMMITS:
+            self._db.execute(f"PRAGMA wal_autocheckpoint = {MANY_PAGES}")
+
     def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of a statement that only reads."""
         try:
@@ -487,6 +498,7 @@ class _Transaction:
         try:
             if kind is None and not self._abandoned:
                 self._db.execute("COMMIT")
+                self._store.committed()
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error as failed:

@@ -136,7 +136,7 @@ SELECT job, "window", input, window_start, window_end, status, generation, attem
        triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
        granted
 FROM runs INDEXED BY runs_unfinished
-WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held') AND status = 'stopped'
+WHERE job = ? AND window_start < ? AND status NOT IN ('running', 'done') AND status = 'stopped'
 ORDER BY window_start, "window", input;
 
 -- name: latest
@@ -182,7 +182,7 @@ SELECT (SELECT window_start FROM runs WHERE job = ? AND window_start >= ? AND wi
 SELECT status, status = 'failed' AND failures >= ? AND NOT granted, coalesce(resume_at > ?, 0), count(*),
        min(window_start), max(window_start)
 FROM runs
-WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held')
+WHERE job = ? AND window_start < ? AND status NOT IN ('running', 'done')
 GROUP BY 1, 2, 3;
 
 -- name: unfinished
@@ -191,7 +191,7 @@ SELECT job, "window", input, window_start, window_end, status, generation, attem
        triggered_by, started_at, version, fingerprint, finished_at, resume_at, reason, exit, late, reconciling,
        granted
 FROM runs INDEXED BY runs_unfinished
-WHERE job = ? AND window_start < ? AND status IN ('stopped', 'failed', 'held')
+WHERE job = ? AND window_start < ? AND status NOT IN ('running', 'done')
 ORDER BY window_start DESC, "window" DESC, input DESC LIMIT ?;
 
 -- name: notable
