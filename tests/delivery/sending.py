@@ -8,10 +8,12 @@ from typing import Any
 from ranonce.delivery.base import Sender
 from ranonce.emission import digest_of
 from ranonce.lifecycle import RunKey
-from ranonce.messages import Answer, Message
+from ranonce.messages import SENDING, Answer, Message
 
 OCTETS = "application/octet-stream"
 EMITTED = 1_794_000_000.0  # 2026-11-06
+#: The fields of a message that is being sent for the first time.
+TAKEN = {"state": SENDING, "tries": 1, "sender": "us", "taken_at": EMITTED, "lease_seconds": 60.0}
 
 
 def emitted(destination: str, body: bytes = b"x", content_type: str = OCTETS, **others: Any) -> Message:

@@ -22,7 +22,6 @@ from ranonce.messages import (
     NOT_RECEIVED,
     PENDING,
     REFUSED,
-    SENDING,
     THROTTLED,
     UNKNOWN,
     Answer,
@@ -31,7 +30,7 @@ from ranonce.messages import (
     settle,
 )
 from ranonce.timefmt import format_instant, parse_instant
-from tests.delivery.sending import EMITTED, emitted
+from tests.delivery.sending import EMITTED, TAKEN, emitted
 from tests.receivers import RESET, SILENT, Received, Receiver, answer
 from tests.servers import free_port
 
@@ -41,8 +40,7 @@ KEY = message_key("window", RUN, "issues", "--a--")
 
 def message(told: object = None, key: str = KEY, **changes: object) -> Message:
     body = told if isinstance(told, bytes) else json.dumps(told or {"issue": 12, "body": "Done."}).encode()
-    taken = {"state": SENDING, "tries": 1, "sender": "us", "taken_at": EMITTED, "lease_seconds": 60.0}
-    return emitted("issues", body, "application/json", key=key, run=RUN, **{**taken, **changes})
+    return emitted("issues", body, "application/json", key=key, run=RUN, **{**TAKEN, **changes})
 
 
 def again(told: object = None, **changes: object) -> Message:

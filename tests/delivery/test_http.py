@@ -15,15 +15,12 @@ from standardwebhooks import Webhook
 from ranonce.delivery.base import Sender
 from ranonce.delivery.http import open_sender
 from ranonce.delivery.spec import read_spec
-from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
-from ranonce.lifecycle import RunKey
 from ranonce.messages import (
     DELIVERED,
     NOT_RECEIVED,
     PENDING,
     REFUSED,
-    SENDING,
     THROTTLED,
     UNKNOWN,
     UNSURE,
@@ -32,6 +29,7 @@ from ranonce.messages import (
     settle,
 )
 from tests.certificates import Certificates, made_in
+from tests.delivery.sending import TAKEN, emitted, sends
 from tests.receivers import CLOSED, RESET, SILENT, Received, Receiver, answer
 from tests.servers import free_port
 from tests.world import wait_until
@@ -42,26 +40,7 @@ KEY = "report:2026-11-07/hook/-"
 
 
 def message(key: str = KEY, body: bytes = b'{"amount": 3}', content_type: str = JSON, **changes: object) -> Message:
-    emitted = Message(
-        key=key,
-        run=RunKey("report", "2026-11-07"),
-        window_start=0,
-        destination="hook",
-        content_type=content_type,
-        digest=digest_of(content_type, body),
-        body=body,
-        generation=1,
-        attempt=1,
-        item="",
-        created_at=1_794_000_000.0,
-        due_at=0.0,
-        state=SENDING,
-        tries=1,
-        sender="us",
-        taken_at=1_794_000_000.0,
-        lease_seconds=60.0,
-    )
-    return emitted.replace(**changes)
+    return emitted("hook", body, content_type, key=key, **{**TAKEN, **changes})
 
 
 class Destination:
@@ -74,11 +53,7 @@ class Destination:
         self.sender: Sender = open_sender(spec, environ)
 
     def sends(self, *messages: Message) -> list[Answer]:
-        answers = {}
-        for settled in self.sender.send(messages, lambda _: True):
-            if settled is not None:
-                answers[settled[0].key] = settled[1]
-        return [answers[each.key] for each in messages]
+        return sends(self.sender, *messages)
 
     def send(self, sent: Message | None = None) -> Answer:
         return self.sends(sent or message())[0]
