@@ -387,6 +387,15 @@ def test_where_the_rate_is_used_up_the_next_one_goes_when_it_says(rate):
     assert rules.take(queue(*waiting, wall=next_at + 0.001, next_at=took.next_at), route, "me", 100) is not None
 
 
+@pytest.mark.parametrize("back", [3600.0, 400 * 86400.0])
+def test_a_rate_counted_by_a_clock_that_was_set_back_holds_nothing_up(back):
+    route = PLAIN.replace(rate=2.0)
+    waiting = tuple(message(key=str(number)) for number in range(100))
+    took = rules.take(queue(*waiting, wall=NOW, next_at=NOW + back), route, "me", 100)
+    assert (len(took.moves), took.next_at) == (1, NOW + 0.5)
+    assert rules.take(queue(*waiting, wall=NOW + 0.4, next_at=took.next_at), route, "me", 100) is None
+
+
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 

@@ -276,6 +276,8 @@ def take(queue: Queue, route: Route, sender: str, most: int) -> Take | None:
     begin, count = queue.next_at, min(most, len(queue.due))
     if route.rate is not None:
         burst = max(int(route.rate), 1)
+        if begin > queue.wall + 1 / route.rate + _STORED_SECONDS:  # by a clock that was set back since, or another rate
+            begin = queue.wall
         begin = max(begin, queue.wall - (burst - 1) / route.rate)
         count = min(count, int((queue.wall - begin) * route.rate + 1e-6) + 1 if begin <= queue.wall else 0)
     moves = []
