@@ -84,6 +84,7 @@ class OpenLedger:
         self.journal = Journal(folder, store.identity().epoch, present=self.now) if folder else None
         self.sent = 0  # how many messages go out with the verdict that was recorded last
         self._left: _Left | None = None
+        self._unsettled: dict[str, ConfigError] = {}  # why outcomes kept on this host cannot be recorded, by owner
         self._unmet: list[dict[str, Any]] = []  # the journal's end, while it says what the ledger does not know
         self._unmet_said = ""
 
@@ -277,6 +278,8 @@ class OpenLedger:
                 # It may have left its outcome here in this very moment. Then the job's version has moved on, this
                 # decision is not committed, and the next one knows.
                 self.settle_unrecorded()
+                if snap.run is not None and (trouble := self._unsettled.get(snap.run.owner)) is not None:
+                    raise trouble
             if decision.accepted and decision.writes and before_start:
                 before_start()
             return self._signed(decision)
@@ -551,7 +554,8 @@ class OpenLedger:
     def settle_unrecorded(self) -> list[tuple[RunKey, str]]:
         """Commit the outcomes that earlier invocations on this host could not; say which.
 
-        Comes before anything else, so that work that was done is not done again.
+        Comes before anything else, so that work that was done is not done again. One that may not be recorded (by a
+        role without the rights to write messages, say) stands in the way of its own run, and of no other.
         """
         if self.folder is None:
             return []
@@ -566,6 +570,11 @@ class OpenLedger:
                 refusal = self.finish(held, verdict)
             except NotThisLedger as error:
                 self.warnings.append(f"the outcome kept for attempt {owner} does not fit this ledger: {error.sentence}")
+                continue
+            except ConfigError as error:
+                self._unsettled[owner] = error
+                said = f"the outcome of {held.key} waits on this host, and cannot be recorded: {error.sentence}"
+                self.warnings += [said] if said not in self.warnings else []
                 continue
             failpoint("unrecorded:committed")
             forget(self.folder, owner)

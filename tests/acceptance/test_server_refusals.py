@@ -13,7 +13,9 @@ import pytest
 
 from ranonce.storeurl import in_namespace, server_of
 from tests.behind import postgres_behind
-from tests.conftest import TODAY, World
+from tests.conftest import TODAY, World, wait_until
+from tests.outboxes import bodies
+from tests.roles import as_role, role
 from tests.servers import PostgresServer, ValkeyServer, private_folder
 
 MAY_PASS, TO_MEND = 69, 78
@@ -148,6 +150,27 @@ def test_a_role_without_the_rights_runs_nothing(sql, rights):
             db.execute("DROP OWNED BY guest")
             db.execute("DROP ROLE guest")
     goes_on(sql)
+
+
+def test_an_outcome_whose_messages_a_role_may_not_write_stands_in_the_way_of_its_own_run_alone(sql):
+    schema = server_of(sql.url).namespace
+    emitting = "echo hi | $RANONCE emit slack"
+    with role(sql, "job") as job:
+        with postgres_behind(sql) as db:
+            db.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO "{job}"')
+            db.execute(f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{schema}" TO "{job}"')
+            db.execute(f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{schema}" TO "{job}"')
+            db.execute(f'REVOKE ALL ON outbox FROM "{job}"')
+        env = as_role(sql, job)
+        assert sql.run("--lease", "1s", sh=emitting, env=env).exit == 74
+        other = sql.run(job="other", env=env)
+        assert other.said() == (0, "done", None), other.err
+        assert "waits on this host, and cannot be recorded" in other.receipt["warnings"][0]
+        again = wait_until(lambda: (ran := sql.run("--lease", "1s", env=env)).exit == TO_MEND and ran)
+        assert "permission denied" in again.err
+    assert sql.effects() == [f"other {TODAY} 1"]
+    assert sql.run().said() == (0, "skipped", "done")
+    assert bodies(sql) == {f"job:{TODAY}/slack/-": b"hi\n"}
 
 
 def test_a_wrong_password_runs_nothing_and_a_right_one_is_kept_nowhere(sql, postgres_of_ours):
