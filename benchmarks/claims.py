@@ -10,6 +10,7 @@ from typing import Self
 
 from benchmarks import peers
 from benchmarks.measure import A_SECOND, PERCENT_OF_A_CORE, Line, Sizes, Skipped, beside, in_turn, subfolder, within
+from ranonce.emission import Emission, message_of
 from ranonce.heartbeat import beat_interval
 from ranonce.ledger import OpenLedger
 from ranonce.lifecycle import DONE, Ask, Claim, Policy, Refusal, RunKey, Verdict
@@ -24,6 +25,7 @@ FIRST_START = 946_684_800  # 2000-01-01T00:00:00Z: room for a million windows
 HOUR = 3600
 LEASE_SECONDS = 300.0  # the default
 LIVE_CLAIMS = 1_000
+EMITTED = Emission("web", b"x" * 1024, "text/plain")
 NO_DBOS = "the package dbos is not installed"
 
 
@@ -48,18 +50,19 @@ class Work:
         self._next = FIRST_START
         declare(self.ledger, job)
 
-    def claim_and_finish(self, runs: int) -> float:
-        """Return runs a second. A run is two transactions: its state, lease and event, each time."""
+    def claim_and_finish(self, runs: int, *, emits: bool = False) -> float:
+        """Return runs a second. A run is two transactions: its state, lease and event, each time; with the second one
+        comes the message that it `emits`, of 1 KiB."""
         asks = [self.ask() for _ in range(runs)]
         began = time.perf_counter()
         for ask in asks:
-            self.one(ask)
+            self.one(ask, emits=emits)
         return runs / (time.perf_counter() - began)
 
-    def one(self, ask: Ask) -> None:
+    def one(self, ask: Ask, *, emits: bool = False) -> None:
         """Do one run, from claim to verdict."""
         claim = won(self.ledger.claim(ask))
-        refused = self.ledger.finish(claim, Verdict(DONE, time.time(), exit=0, data={"verified": False}))
+        refused = self.ledger.finish(claim, verdict(claim, emits=emits))
         assert refused is None, refused
 
     def check_again(self, checks: int) -> float:
@@ -100,6 +103,13 @@ def request(job: str, window: Window) -> Ask:
         host="bench",
         data={"chosen_by": "clock"},
     )
+
+
+def verdict(claim: Claim, *, emits: bool) -> Verdict:
+    """Return what a job that did its work says, now."""
+    now = time.time()
+    messages = (message_of(EMITTED, claim, now),) if emits else ()
+    return Verdict(DONE, now, exit=0, data={"verified": False}, messages=messages)
 
 
 def declare(ledger: OpenLedger, job: str) -> None:
@@ -159,16 +169,25 @@ class RawLoop:
 def claim_and_finish(folder: str, sizes: Sizes) -> Iterator[Line]:
     """Claim and finish in process, with both events and their lines in the journal."""
     ours, raw = _both(folder)
-    rates = in_turn(sizes.rounds, lambda: ours.claim_and_finish(sizes.runs), lambda: raw.claim_and_finish(sizes.runs))
-    # Messages for the outbox come in a later version; then one is written here, too.
-    yield beside("claim + finish with events (no message yet)", A_SECOND, *rates, at_least=0.75)
+    emitting, plain, limit = in_turn(
+        sizes.rounds,
+        lambda: ours.claim_and_finish(sizes.runs, emits=True),
+        lambda: ours.claim_and_finish(sizes.runs),
+        lambda: raw.claim_and_finish(sizes.runs),
+    )
+    yield beside("claim + finish with events and a message", A_SECOND, emitting, limit, at_least=0.75)
+    yield beside("claim + finish with events and no message", A_SECOND, plain, limit, at_least=0.75)
     name = "claim + finish, beside DBOS on SQLite"
     if not peers.has_dbos():
         yield Skipped(name, NO_DBOS)
         return
     with peers.Dbos(os.path.join(folder, "dbos.db")) as dbos:
         runs = sizes.peer_runs
-        rates = in_turn(sizes.rounds, lambda: ours.claim_and_finish(runs), lambda: dbos.claim_and_finish(runs))
+        rates = in_turn(
+            sizes.rounds,
+            lambda: ours.claim_and_finish(runs, emits=True),
+            lambda: dbos.claim_and_finish(runs),
+        )
     yield beside(name, A_SECOND, *rates, at_least=5)
 
 

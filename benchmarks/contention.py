@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.claims import LEDGER_ID, Work
+from benchmarks.claims import LEDGER_ID, Work, verdict
 from benchmarks.measure import A_SECOND, MILLISECONDS, TIMES, Line, Sizes, beside, in_turn, subfolder, within
 from ranonce.errors import StoreUnavailable
-from ranonce.lifecycle import DONE, Claim, Verdict
+from ranonce.lifecycle import Claim
 from ranonce.stores.sqlite.create import create
 
 ROUNDS = 2
@@ -42,14 +42,14 @@ class Tally:
 
 
 def ledger_writer(folder: str, job: str, seconds: float, begin: Any, tally: Tally) -> None:
-    """Claim and finish windows of an own job in the common ledger."""
+    """Claim and finish windows of an own job in the common ledger, each with a message."""
     work = Work(os.path.join(folder, "ledger", "ledger.db"), os.path.join(folder, "state"), job)
     begin.wait()
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
         claim = tally.timed(work.ledger.claim, work.ask())
         if isinstance(claim, Claim):
-            tally.timed(work.ledger.finish, claim, Verdict(DONE, time.time(), exit=0))
+            tally.timed(work.ledger.finish, claim, verdict(claim, emits=True))
             tally.runs += 1
     tally.seconds = time.perf_counter() - began
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks import claims, commands, contention, importing, passthrough, peers, planted, questions
+from benchmarks import claims, commands, contention, delivery, importing, passthrough, peers, planted, questions
 from benchmarks.__main__ import BENCHMARKS, about, main
 from benchmarks.measure import A_SECOND, MILLISECONDS, Benchmark, Figure, Line, Sizes, Skipped, beside, in_turn, within
 
@@ -101,15 +101,17 @@ def test_claim_and_finish_leaves_done_runs_on_both_sides(
             "SELECT count(*), count(DISTINCT window_start) FROM runs WHERE status = 'done'"
         ).fetchone()
         events = ledger.execute("SELECT count(*) FROM events").fetchone()[0]
+        emitted = ledger.execute("SELECT count(*) FROM outbox").fetchone()[0]
         its = raw.execute("SELECT count(*) FROM runs WHERE status = 'done'").fetchone()[0]
     ledger.close()
     raw.close()
     runs = TINY.rounds * TINY.runs
     more = TINY.rounds * TINY.peer_runs if peers.has_dbos() else 0
-    assert (ours, events, its) == ((runs + more, runs + more), 2 * (runs + more), runs)
+    assert (ours, events, its) == ((2 * runs + more, 2 * runs + more), 2 * (2 * runs + more), runs)
+    assert emitted == runs + more
     journal = (tmp_path / "state" / "journal.jsonl").read_text().splitlines()
     assert len(journal) == events
-    assert len(lines) == 2
+    assert len(lines) == 3
 
 
 def test_a_duplicate_check_records_nothing(figures: Callable[[Benchmark], list[Line]], tmp_path: Path) -> None:
@@ -228,3 +230,24 @@ def test_a_hand_made_ledger_is_read_and_imported_beside_the_published_way(figure
         "imported again",
     ]
     assert all(isinstance(line, Figure) and line.ours > 0 and line.limit > 0 for line in lines)
+
+
+def test_messages_are_delivered_over_http_beside_the_plain_client(figures, tmp_path: Path) -> None:
+    lines = figures(delivery.http)
+    assert [line.name.rpartition(", ")[2] for line in lines[:2]] == ["SQLite", "PostgreSQL"]
+    assert len(lines) == 3
+    assert delivered(tmp_path / "at-once") == [("sent", TINY.rounds * TINY.messages)]
+
+
+def test_messages_are_delivered_to_nats_beside_its_own_client(figures, tmp_path: Path) -> None:
+    lines = figures(delivery.nats)
+    assert [line.name.rpartition(" / ")[2] for line in lines] == ["windowed publishing", "ack by ack"]
+    assert delivered(tmp_path / "nats") == [("sent", TINY.rounds * TINY.messages)]
+
+
+def delivered(folder: Path) -> list[tuple[str, int]]:
+    """Count the messages of a ledger by state."""
+    with sqlite3.connect(folder / "ledger.db") as ledger:
+        found = ledger.execute("SELECT state, count(*) FROM outbox GROUP BY 1").fetchall()
+    ledger.close()
+    return found

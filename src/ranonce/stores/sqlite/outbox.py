@@ -5,8 +5,8 @@ from __future__ import annotations
 from ranonce.failpoints import failpoint
 from ranonce.messages import UNDELIVERED, Queue, Tally, Waiting
 from ranonce.stores.base import Exchanged
-from ranonce.stores.sqlite.effects import SQL, message_of, move_row, text_of
-from ranonce.stores.sqlite.rows import instant_of, read_instant
+from ranonce.stores.sqlite.effects import SQL, message_of, move_row
+from ranonce.stores.sqlite.rows import instant_of, read_instant, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
