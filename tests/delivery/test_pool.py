@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from ranonce.delivery.answers import MANY, Answers
+from ranonce.delivery.base import IDLE_SECONDS
 from ranonce.delivery.pool import Pool
 from ranonce.lifecycle import RunKey
-from ranonce.messages import DELIVERED, NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer, Message
+from ranonce.messages import DELIVERED, NOT_BEGUN, NOT_RECEIVED, REFUSED, UNKNOWN, Answer, Message
 
 PATIENCE = 10.0
 
@@ -203,3 +206,52 @@ def test_a_closed_pool_closes_its_carriers(pools: list[Pool]) -> None:
     assert len([each for each in pool.send(messages(2), always) if each]) == 2
     pool.close()
     assert all(carrier.closed.wait(PATIENCE) for carrier in opened)
+
+
+def test_what_is_added_meanwhile_is_sent_and_answered_with_the_others(pools: list[Pool]) -> None:
+    pool = Pool(lambda: Carry(lambda message: Answer(DELIVERED, message.key)), 2)
+    pools.append(pool)
+    first, *others = messages(6)
+    sending = pool.send([first], always)
+    answered = []
+    for each in sending:
+        if each is not None:
+            answered.append(each[0].key)
+        if others:
+            pool.add(others)
+            others = []
+    assert sorted(answered) == sorted(message.key for message in messages(6))
+
+
+def test_a_fast_carrier_does_not_wake_whoever_waits_for_each_answer() -> None:
+    answers = Answers()
+    answers.open_ones = 100
+    told = messages(100)
+    for message in told[:MANY]:
+        answers.put(message, Answer(DELIVERED))
+    assert answers.wakes == 1
+
+
+@pytest.mark.parametrize(("count", "kind"), [(1, REFUSED), (3, DELIVERED)])
+def test_a_failure_and_the_last_answer_are_told_at_once(count: int, kind: str) -> None:
+    answers = Answers()
+    answers.open_ones = 3
+    for message in messages(count):
+        assert answers.wakes == 0
+        answers.put(message, Answer(kind))
+    assert answers.wakes == 1
+
+
+def test_an_answer_among_others_that_are_awaited_is_told_within_a_moment() -> None:
+    answers = Answers()
+    answers.open_ones = 3
+    awaited = answers.awaited()
+    answers.put(messages(1)[0], Answer(DELIVERED))
+    assert next(awaited) is not None
+    assert next(awaited) is None  # it sleeps, and is woken by the next
+    thread = threading.Timer(0.05, answers.put, (messages(2)[1], Answer(DELIVERED)))
+    began = time.monotonic()
+    thread.start()
+    assert next(awaited) is not None
+    assert time.monotonic() - began < IDLE_SECONDS  # more than that would be the end of its sleep
+    thread.join()

@@ -502,3 +502,150 @@ def test_a_real_clock_that_jumps_while_a_message_is_sent_neither_loses_nor_doubl
     wall.now += 2 * 86400
     assert sorted(first + bench.deliver(leap).came) == ["a", "b", "c"]
     assert states(bench.store) == {"sent": 3}
+
+
+# --- one lot after the other ---
+
+
+class Grows(Sends):
+    """A sender that takes more while it sends."""
+
+    def send(
+        self, taken: Sequence[Message], may_begin: Callable[[Message], bool]
+    ) -> Iterator[tuple[Message, Answer] | None]:
+        self.left = list(taken)
+        self.batches.append(len(taken))
+        while self.left:
+            message = self.left.pop(0)
+            if not may_begin(message):
+                yield message, Answer(NOT_BEGUN)
+                continue
+            self.came.append(message.key.rpartition("/")[2])
+            answer = self.answers(message)
+            yield (message, answer) if answer else None
+
+    def add(self, messages: Sequence[Message]) -> None:
+        self.batches.append(len(messages))
+        self.left += messages
+
+
+def grow(
+    bench: Bench,
+    answers: Callable[[Message], Answer | None] | Answer = SENT,
+    route: Route = KEYED,
+    *,
+    store: object = None,
+    orders: Orders | None = None,
+) -> Grows:
+    sender = Grows(answers if callable(answers) else lambda _: answers)
+    Worker(
+        route,
+        store or bench.store,  # type: ignore[arg-type]
+        lambda: sender,
+        orders or Orders(),
+        bench.heard,
+        name="me",
+        clock=bench.time,
+        chance=lambda: 0.0,
+    ).run()
+    return sender
+
+
+def numbers(count: int) -> list[str]:
+    return [f"{number:03}" for number in range(count)]
+
+
+def test_while_half_of_what_was_taken_is_being_sent_the_next_half_is_taken(bench):
+    bench.fill(*numbers(250))
+    held = []
+
+    def count(_: Message) -> Answer:
+        held.append(states(bench.store)["sending"])
+        return SENT
+
+    sender = grow(bench, count)
+    assert sender.batches == [100, 50, 50, 50]
+    assert (sender.came, states(bench.store)) == (numbers(250), {"sent": 250})
+    assert max(held) == 100
+
+
+def test_where_nothing_dedupes_nothing_is_taken_before_the_last_answer(bench):
+    bench.fill(*numbers(10))
+    assert grow(bench, route=PLAIN).batches == [4, 4, 2]
+
+
+def test_no_more_are_taken_meanwhile_than_the_limit(bench):
+    bench.fill(*numbers(250))
+    orders = Orders(limit=120)
+    assert grow(bench, orders=orders).batches == [100, 20]
+    assert (states(bench.store), orders.spent) == ({"sent": 120, "pending": 130}, True)
+
+
+def test_what_was_not_taken_meanwhile_does_not_count_against_the_limit(bench):
+    bench.fill(*numbers(150))
+    orders = Orders(limit=1000)
+    grow(bench, orders=orders)
+    assert orders.reserve(10_000) == 1000 - 150
+
+
+def test_a_destination_that_wants_to_be_left_alone_gets_nothing_that_is_taken_meanwhile(bench):
+    bench.fill(*numbers(250))
+    throttled = Answer(THROTTLED, "429", retry_after=60.0, answered=True)
+    sender = grow(bench, lambda message: throttled if message.key.endswith("/020") else SENT)
+    assert (sender.batches, sender.came) == ([100], numbers(21))
+    assert states(bench.store) == {"sent": 20, "pending": 230}
+
+
+def test_a_message_that_fails_is_tried_once_in_a_pass_that_takes_one_lot_after_the_other(bench):
+    bench.fill(*numbers(250))
+    route = KEYED.replace(first_delay=0.0)
+    sender = grow(bench, lambda message: Answer(NOT_RECEIVED) if message.key.endswith("0") else SENT, route)
+    assert sender.came == numbers(250)
+    assert states(bench.store) == {"sent": 225, "pending": 25}
+
+
+def test_a_take_meanwhile_whose_reply_is_lost_is_sent_once(bench):
+    bench.fill(*numbers(150))
+    store = Faulty(bench.store)
+    store.faults = ["", "lost after"]
+    sender = grow(bench, store=store)
+    assert (sorted(sender.came), states(bench.store)) == (numbers(150), {"sent": 150})
+
+
+def test_a_store_that_is_away_meanwhile_takes_what_was_answered_once_it_is_back(bench):
+    bench.fill(*numbers(150))
+    store = Faulty(bench.store)
+    store.looks = ["", "away"]
+    sender = grow(bench, store=store)
+    assert (sender.came, states(bench.store)) == (numbers(150), {"sent": 150})
+    assert "the store is away" in bench.heard.troubles[0]
+
+
+def test_what_is_being_sent_does_not_lapse_by_the_hand_of_its_own_deliverer(bench):
+    bench.fill(*numbers(150))
+
+    def pause(message: Message) -> Answer:
+        bench.time.now += 2 * KEYED.lease_seconds if message.key.endswith("/049") else 0.0
+        return SENT
+
+    store = Faulty(bench.store)
+    store.faults = ["", "away"]  # so that nothing is renewed before the look
+    grow(bench, pause, store=store)
+    assert states(bench.store) == {"sent": 150}
+    assert {message.failures for message in messages(bench.store)} == {0}
+
+
+def test_one_that_is_never_answered_is_given_up_however_many_others_are(bench):
+    bench.fill(*numbers(250))
+    silent: list[Message] = []
+
+    def hang(message: Message) -> Answer | None:
+        if not silent:
+            silent.append(message)
+            return None
+        bench.time.now += 1
+        return SENT
+
+    sender = grow(bench, hang)
+    assert bench.of("000").error == "it was not answered"
+    assert sender.batches[:2] == [100, 100]  # in a new sending, after the one that had been given up

@@ -39,6 +39,11 @@ class Answers:
         if self._sleeps or answer.kind != DELIVERED or len(told) >= min(self.open_ones, MANY):
             self._wake.put(None)
 
+    @property
+    def wakes(self) -> int:
+        """How many times whoever waits was woken, and has not noticed yet."""
+        return self._wake.qsize()
+
     def awaited(self) -> Iterator[tuple[Message, Answer] | None]:
         """Yield each answer, and None whenever there was none for a while."""
         told = self._told
