@@ -35,17 +35,12 @@ from tests.contract.stores import LEDGER
 from tests.losses import without_identity
 from tests.roles import as_role, role
 from tests.servers import PgBouncer, PostgresServer, private_folder, started
-from tests.test_postgres import admin, with_setting
+from tests.test_postgres import admin, own, url, with_setting
+
+__all__ = ["own", "url"]  # fixtures
 
 HERE = Path(__file__).parent
 SERIALIZABLE = ("default_transaction_isolation", "serializable")
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> str:
-    address = postgres.url(f"t{os.urandom(6).hex()}")
-    site_of(address, wait_seconds=20).create(LEDGER)
-    return address
 
 
 @pytest.fixture
@@ -58,12 +53,6 @@ def db(url: str) -> Iterator[psycopg.Connection]:
     """A connection of somebody's, whose transaction stays open until it is committed."""
     with contextlib.closing(psycopg.connect(server_of(url).address)) as connection:
         yield connection
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[PostgresServer]:
-    """A server of the test's own, which it may stop, and whose log it reads."""
-    yield from started(lambda: PostgresServer(private_folder(tmp_path / "postgres")))  # type: ignore[misc]
 
 
 def keeper(url: str, way: str, number: int, times: int = 1, **how: object) -> subprocess.Popen[str]:

@@ -41,19 +41,11 @@ from ranonce.stores.redis.store import RedisStore
 from tests.contract.acting import START, claim, ledger_over, verdict
 from tests.contract.stores import LEDGER
 from tests.proxies import ANSWERED, Cut, Proxy
-from tests.servers import Places
-from tests.test_redis_server import RIGHTS, as_user, counted, own, port_of, through
+from tests.test_redis_server import RIGHTS, as_user, counted, own, port_of, through, url
 
-__all__ = ["own"]
+__all__ = ["own", "url"]
 
 DAY = 86400
-
-
-@pytest.fixture
-def url(valkey: Places) -> Iterator[str]:
-    with valkey.place() as address:
-        site_of(address, wait_seconds=20).create(LEDGER)
-        yield address
 
 
 @pytest.fixture
