@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,8 @@ from ranonce.delivery.spec import read_spec
 from ranonce.errors import ConfigError
 from ranonce.messages import NOT_RECEIVED, REFUSED, UNKNOWN
 from tests.delivery.test_http import Destinations, message, to
+from tests.delivery.test_smtp import Posts
+from tests.delivery.test_smtp import message as mail
 from tests.receivers import Receiver, answer
 
 __all__ = ["to"]
@@ -24,6 +28,14 @@ MEGABYTE = 1 << 20
 def receiver() -> Iterator[Receiver]:
     with Receiver() as receiver:
         yield receiver
+
+
+@pytest.fixture
+def posts(tmp_path: Path) -> Iterator[Posts]:
+    posts = Posts(tmp_path)
+    yield posts
+    for one in posts.opened:
+        one.sender.close()
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -92,6 +104,50 @@ def test_no_part_of_an_address_that_is_a_secret_is_kept(to: Destinations, receiv
     address = f"http://127.0.0.1:{receiver.port}/services/T0000/XXXXsegmentXXXX?token=s3cret-query&v=1"
     answered = to("${HOOK}", environ={"HOOK": address}).send()
     assert "segment" not in answered.words and "s3cret" not in answered.words
+
+
+# --- mail -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("text/plain; charset=undefined", b"a"),
+        ("text/html; charset=unicode_escape", b"\\ud800"),
+        ("text/plain; charset=utf-7", b"+2AA-"),
+        ('text/plain; charset="a\0b"', b"a"),
+    ],
+)
+def test_text_in_no_characters_is_refused_before_anybody_is_asked(posts: Posts, content_type: str, body: bytes) -> None:
+    assert posts().send(mail(body, content_type)).kind == REFUSED
+
+
+def test_a_mail_server_that_repeats_what_it_was_told_gives_no_password_away(posts: Posts) -> None:
+    plain = b64encode(b"\0jobs\0hunter2-pass").decode()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as lines:
+                connection.sendall(b"220 so\r\n")
+                for line in lines:
+                    said = (
+                        b"250-so\r\n250 AUTH PLAIN"
+                        if line.startswith(b"ehlo")
+                        else b"535 hunter2-pass: " + line.strip()
+                    )
+                    if line.startswith(b"QUIT"):
+                        return
+                    connection.sendall(said + b"\r\n")
+
+        server = threading.Thread(target=serve)
+        server.start()
+        login = {"user": "jobs", "password": "${WORD}", "tls": "none", "port": listener.getsockname()[1]}
+        answered = posts(environ={"WORD": "hunter2-pass"}, **login).send(mail(b"text", "text/plain"))
+        posts.opened[-1].sender.close()
+        server.join(10)
+    assert "535" in answered.words
+    assert "hunter2" not in answered.words and plain not in answered.words
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

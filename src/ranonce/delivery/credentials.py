@@ -7,6 +7,13 @@ import re
 from ranonce.errors import UsageError
 from ranonce.settings import text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: What is shorter would be found in any text.
+SHORTEST_SECRET = 4  # characters
+MASK = "***"
 _VARIABLE = re.compile(r"\$\{\w+\}")
 
 
@@ -19,3 +26,11 @@ def credential(value: object) -> str:
             "Credentials come from the environment only: write ${NAME} in its place and set that variable.",
         )
     return written
+
+
+def without_secrets(words: str, secrets: Iterable[str]) -> str:
+    """Return words in which none of the secrets stands."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST_SECRET:
+            words = words.replace(secret, MASK)
+    return words

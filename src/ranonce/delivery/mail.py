@@ -203,11 +203,13 @@ def _decoded(body: bytes, content_type: str) -> str:
     parameters["Content-Type"] = content_type
     charset = parameters.get_content_charset("utf-8")
     try:
-        return body.decode(charset)
-    except UnicodeDecodeError:
+        written = body.decode(charset)
+        written.encode()  # some make half characters, which no mail can hold
+    except UnicodeError:
         raise NoMail(f"its text is not in {charset}") from None
-    except LookupError:
+    except (LookupError, ValueError):
         raise NoMail(f"no characters are called {shown(charset)}") from None
+    return written
 
 
 def _recipient(written: str | None, head: Letterhead) -> Address:

@@ -21,7 +21,7 @@ import ssl
 import time
 
 from ranonce.delivery.base import Spec
-from ranonce.delivery.credentials import credential
+from ranonce.delivery.credentials import credential, without_secrets
 from ranonce.delivery.mail import Letterhead, NoMail, address, mail_of
 from ranonce.delivery.pool import Pool
 from ranonce.delivery.smtpline import PLAIN, STARTTLS, TLS, Line, Lost, Refusal, Session, said, to_be_mended
@@ -157,7 +157,11 @@ class MailCarrier:
         self._session: Session | None = None
 
     def carry(self, message: Message) -> Answer:
-        """Send a message as a mail."""
+        """Send a message as a mail. What the server says may repeat what it was told, and nobody may see a password."""
+        answer = self._carry(message)
+        return answer.replace(words=without_secrets(answer.words, self._line.secrets))
+
+    def _carry(self, message: Message) -> Answer:
         try:
             mail = mail_of(message, self._spec.key(message), self._head)
         except NoMail as error:

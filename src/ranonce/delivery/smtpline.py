@@ -37,6 +37,14 @@ class Line(Record):
     login: tuple[str, str] | None
     timeout: float
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What a server is told and nobody else may see."""
+        if self.login is None:
+            return ()
+        user, password = self.login
+        return password, _base64(password), _plain_login(user, password)
+
 
 class Refusal(Exception):
     """The server has said no before the mail was sent, or to the mail; the connection is still of use."""
@@ -132,7 +140,7 @@ class Session(smtplib.SMTP):
         """Log in by PLAIN (RFC 4616) or LOGIN, in UTF-8."""
         offered = self.esmtp_features.get("auth", "").upper().split()
         if "PLAIN" in offered:
-            reply = self.docmd("AUTH", f"PLAIN {_base64(f'{chr(0)}{user}{chr(0)}{password}')}")
+            reply = self.docmd("AUTH", f"PLAIN {_plain_login(user, password)}")
         elif "LOGIN" in offered:
             reply = self.docmd("AUTH", f"LOGIN {_base64(user)}")
             if reply[0] == 334:
@@ -244,6 +252,10 @@ def _with_dots_doubled(raw: bytes) -> bytes:
     """Return a mail as it is sent: a dot at the front of a line would end it (RFC 5321, 4.5.2)."""
     doubled = raw.replace(b"\r\n.", b"\r\n..")
     return b"." + doubled if doubled.startswith(b".") else doubled
+
+
+def _plain_login(user: str, password: str) -> str:
+    return _base64(f"\0{user}\0{password}")
 
 
 def _base64(text: str) -> str:
