@@ -95,7 +95,7 @@ def played(tmp_path, name, **how):
         ("stale_messages_go_out", "atomic-emit", "messages of the attempts [1, 1], and not [2, 2]"),
         ("marks_without_a_claim", "atomic-emit", "an attempt that had lost its run could still mark an item"),
         ("sends_before_it_takes", "two-deliverers", "times by a destination that does not dedupe"),
-        ("takes_what_others_have", "two-deliverers", "times by a destination that does not dedupe"),
+        ("takes_what_others_have", "two-deliverers", "was taken from a dead deliverer while its lease ran"),
         ("dead_means_not_begun", "two-deliverers", "times by a destination that does not dedupe"),
         ("dead_means_sent", "two-deliverers", "counts as sent, and was never received"),
         ("key_of_the_try", "two-deliverers", "was received, and nobody has emitted it"),

@@ -42,9 +42,10 @@ COMMAND = Command(
         *LEDGER_OPTIONS,
     ),
     description="""Makes a scratch ledger beside yours (in the same folder or on the same server), lets real processes
-    race for its windows, kills them between any two writes, wipes their host, takes the store away and sets their
-    clocks. Prints a line for each scenario: whether it held, how often, what was tried and what was seen. Your own
-    ledger, its journal and your jobs are not touched; the scratch ledger is removed at the end, however that comes.
+    race for its windows, kills them between any two writes, wipes their host, takes the store away, sets their clocks,
+    and lets them die with messages in their hands. Prints a line for each scenario: whether it held, how often, what
+    was tried and what was seen. Your own ledger, its journal, your jobs and your destinations are not touched; the
+    scratch ledger is removed at the end, however that comes.
 
     Exits 0 if everything held, 1 if something did not (the evidence follows its line) or the time was over, 69 or 78 if
     the store cannot be used. What cannot be tried on a store says so, and is not counted as held.""",
