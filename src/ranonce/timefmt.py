@@ -13,7 +13,6 @@ and non-ASCII digits are refused for the same reason.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
 
 from ranonce.errors import UsageError
 
@@ -136,7 +135,6 @@ def _split(t: float) -> tuple[int, int]:
     return whole, microseconds
 
 
-@lru_cache(maxsize=256)  # rows, events and messages that are written together share most of their instants
 def format_instant(t: float, *, precision: str = "s") -> str:
     """Print unix seconds as RFC 3339 in UTC.
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 MOST_ATTEMPTS = 1 << 53
 
 
+@lru_cache(maxsize=256)
 def text_of(instant: float | None) -> str | None:
-    """Write an instant in the one form this store uses: UTC to the millisecond."""
+    """Write an instant in the one form this store uses: UTC to the millisecond. Rows of one commit share most."""
     return None if instant is None else format_instant(instant, precision="ms")
 
 
