@@ -15,10 +15,12 @@ from ranonce.delivery import httpline
 from ranonce.delivery.spec import read_spec
 from ranonce.errors import ConfigError
 from ranonce.messages import NOT_RECEIVED, REFUSED, UNKNOWN
+from tests.delivery.outboxes import declare, fill, states
 from tests.delivery.test_http import Destinations, message, to
 from tests.delivery.test_smtp import Posts
 from tests.delivery.test_smtp import message as mail
 from tests.receivers import Receiver, answer
+from tests.world import World
 
 __all__ = ["to"]
 MEGABYTE = 1 << 20
@@ -104,6 +106,40 @@ def test_no_part_of_an_address_that_is_a_secret_is_kept(to: Destinations, receiv
     address = f"http://127.0.0.1:{receiver.port}/services/T0000/XXXXsegmentXXXX?token=s3cret-query&v=1"
     answered = to("${HOOK}", environ={"HOOK": address}).send()
     assert "segment" not in answered.words and "s3cret" not in answered.words
+
+
+# --- several deliverers ---------------------------------------------------------------------------------------------
+
+
+def test_all_deliverers_leave_a_destination_alone_that_one_of_them_was_told_to(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    """Both have taken many messages when one is told to wait: the other hears of it while it sends."""
+    told: list[float] = []
+    came: list[float] = []
+
+    def act(_: object) -> bytes:
+        came.append(time.monotonic())
+        if len(came) >= 30 and not told:
+            told.append(time.monotonic())
+            return answer(429, headers={"Retry-After": "60"})
+        time.sleep(0.25)
+        return answer(200)
+
+    receiver.act = act
+    world = World(tmp_path)
+    world.init()
+    declare(world, type="http", url=receiver.url, dedupes="1h", timeout="5s", concurrency=2)
+    with world.opened() as store:
+        fill(store, [f"k{number:03}" for number in range(200)])
+    deliverers = [world.start("deliver") for _ in range(2)]
+    try:
+        assert [each.ends().exit for each in deliverers] == [75, 75]
+        assert not [at for at in came if at > told[0] + 2.5]
+        with world.opened() as store:
+            assert states(store).keys() == {"sent", "pending"}
+    finally:
+        world.end()
 
 
 # --- mail -----------------------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ LEFT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
 #: One that goes once waits for its turn, where the rate gives it one within this time.
 TURN_SECONDS = 60.0
+#: While messages are being sent, another deliverer's word that they must wait is heard within this time.
+HEAR_SECONDS = 1.0
 #: One that watches keeps its connections for so long while nothing is due.
 LINGER_SECONDS = 10.0
 #: Two deliverers that wanted the same messages do not look again in the same moment.
@@ -141,8 +143,7 @@ class Worker:
         """Return how long to sleep when nothing could go; None where it is over."""
         assert self._look is not None
         queue = self._fresh(self._look.queue)
-        shut = queue.closed_until is not None and queue.wall < queue.closed_until
-        turn = queue.next_at - queue.wall if queue.due and not shut else 0.0
+        turn = queue.next_at - queue.wall if queue.due and not _is_shut(queue) else 0.0
         if self._orders.spent:
             return None
         if not self._orders.watch:
@@ -219,6 +220,7 @@ class Worker:
                 self._settle_meanwhile(now, idle=said is None)
                 if self._there_is_more and self._hold.count <= self._route.batch // 2:
                     self._take_more(now)
+                self._hear_of_closing(now)
                 if said is None and self._hold.stuck():
                     problem = "no answer came, long after its time was over"
                     break
@@ -249,6 +251,20 @@ class Worker:
             self._granted += len(taken)
         if taken:
             add(taken)
+
+    def _hear_of_closing(self, now: float) -> None:
+        """See whether another deliverer was told to leave the destination alone: what has not begun goes back then."""
+        assert self._look is not None
+        if self._hold.shut or now < self._look.told_at + HEAR_SECONDS or now < self._ask_again_at:
+            return
+        try:
+            queue = self._outbox.queue(self._route.destination, 0, sending=False)
+        except AWAY as error:
+            self._is_away(error)
+            self._ask_again_at = self._clock() + self._next_pause()
+            return
+        self._look = _Look(queue, now, self._clock())
+        self._hold.shut = _is_shut(queue)
 
     def _may_begin(self, message: Message) -> bool:
         if not self._hold.may_begin(message):
@@ -418,3 +434,8 @@ class Worker:
         if self._sender is not None:
             self._sender.close()
             self._sender = None
+
+
+def _is_shut(queue: Queue) -> bool:
+    """Say whether a destination wants to be left alone now."""
+    return queue.closed_until is not None and queue.wall < queue.closed_until
