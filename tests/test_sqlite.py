@@ -23,7 +23,7 @@ from ranonce.stores.sqlite.create import create, upgrade
 from ranonce.stores.sqlite.effects import SQL as EFFECTS
 from ranonce.stores.sqlite.file import APPLICATION_ID, FORMAT
 from ranonce.stores.sqlite.line import WaitingLine
-from ranonce.stores.sqlite.store import SqliteStore
+from ranonce.stores.sqlite.store import CHECKPOINT_PAGES, MANY_COMMITS, MANY_PAGES, SqliteStore
 from tests.contract.acting import START, ask, claim, ledger_over, verdict
 from tests.contract.emitting import emit, mark, message, settle, settled, states, take
 
@@ -185,6 +185,17 @@ def test_it_is_wal_and_fully_synchronous(path):
     store = SqliteStore(path)
     assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_only_a_store_that_commits_much_lets_the_wal_grow(path):
+    store = SqliteStore(path)
+    ledger = ledger_over(store)
+    pages = []
+    for number in range(MANY_COMMITS // 2 + 1):
+        pages.append(store._db.execute("PRAGMA wal_autocheckpoint").fetchone()[0])
+        ledger.finish(claim(ledger, number), verdict())
+    assert (pages[0], pages[-1]) == (CHECKPOINT_PAGES, MANY_PAGES)
+    assert SqliteStore(path)._db.execute("PRAGMA wal_autocheckpoint").fetchone()[0] == CHECKPOINT_PAGES
 
 
 @pytest.mark.parametrize("swap", ["deleted", "replaced", "emptied"])
