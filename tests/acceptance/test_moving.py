@@ -240,3 +240,57 @@ def test_a_message_that_waits_comes_along(world, tmp_path_factory, words, become
         assert other.ranonce("outbox", "show", message["key"], "--body").out == b"hello"
     finally:
         other.end()
+
+
+def moved(world, path, *words):
+    ran = world.ranonce("import", path, "--deliver-here", *words)
+    assert ran.exit == 0, ran.err
+    return [(message["state"], message["key"]) for message in listed(world)]
+
+
+def listed(world):
+    return json.loads(world.ranonce("outbox", "list", "--all", "--json").out)["messages"]
+
+
+@pytest.mark.every_store
+def test_a_message_that_was_sent_and_pruned_since_does_not_wait_again_after_a_second_import(world, tmp_path_factory):
+    other = World(tmp_path_factory.mktemp("other"))
+    other.init()
+    try:
+        assert other.run(sh="printf hello | $RANONCE emit slack").exit == 0
+        path = str(other.root / "export.jsonl")
+        assert other.ranonce("export", "-o", path).exit == 0
+    finally:
+        other.end()
+    key = f"job:{TODAY}/slack/-"
+    assert moved(world, path) == [("pending", key)]
+    assert world.ranonce("outbox", "resolve", key, "--as", "sent", "--reason", "seen").exit == 0
+    assert world.run(now="2026-11-10T12:00:00Z").exit == 0
+    assert world.ranonce("prune", "--older-than", "0s").exit == 0
+    assert listed(world) == []
+    assert moved(world, path) == [("unsure", key)]
+    assert "pruned here" in listed(world)[0]["error"]
+
+
+def test_a_message_that_was_pruned_around_comes_along_and_waits(world, tmp_path_factory):
+    for day in (9, 10):
+        world.run(now=f"2026-11-{day:02}T12:00:00Z", sh="printf hello | $RANONCE emit slack")
+    assert world.ranonce("prune", "--older-than", "0s").exit == 0
+    path = str(world.root / "export.jsonl")
+    assert world.ranonce("export", "-o", path).exit == 0
+    other = World(tmp_path_factory.mktemp("other"))
+    other.init()
+    try:
+        assert [state for state, _ in moved(other, path)] == ["pending", "pending"]
+    finally:
+        other.end()
+
+
+def test_what_a_ledger_lost_of_its_own_does_not_wait_again_since_it_may_have_sent_it(world):
+    assert world.run(sh="printf hello | $RANONCE emit slack").exit == 0
+    path = str(world.root / "export.jsonl")
+    assert world.ranonce("export", "-o", path).exit == 0
+    for each in world.store.parent.glob("ledger.db*"):
+        each.unlink()
+    assert world.ranonce("accept-loss", "--reason", "the disk is gone").exit == 0
+    assert [state for state, _ in moved(world, path)] == ["unsure"]

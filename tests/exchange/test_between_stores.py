@@ -93,6 +93,8 @@ def moved(source, kind, tmp_path, name: str):
     path = tmp_path / f"{name}.jsonl"
     with path.open("w") as file:
         export(source, Wanted(), file.write, now=float(BORN))
+    # The stores of these tests all have the same id; what a ledger exported itself, it does not send again.
+    path.write_text(path.read_text().replace(stores.LEDGER, "f" * 32))
     ledger = OpenLedger(kind.open(), folder=None)
     report = brought(ledger, path, delivers_here=True)
     assert (report.bad, report.left) == (0, ()), report.first_bad

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 #: Why a message that came from elsewhere is in doubt.
 MOVED = "moved from another ledger, which may have sent it"
+PRUNED_HERE = "its window was pruned here, and it may have been sent before"
 LONGEST_KEY = 2000  # characters: names and a key of its own, each byte of it percent-encoded
 _INSTANTS = ("window_start", "created_at", "due_at", "taken_at", "doubt_since", "settled_at")
 _NOT_TOLD = ("run", "sender", "lease_domain", "lease_until", "lease_seconds", "seq", "body")
@@ -99,14 +100,15 @@ def step_of(fields: Fields) -> Step:
     )
 
 
-def arrived(message: Message, at: float, *, delivers_here: bool) -> Message:
+def arrived(message: Message, at: float, *, delivers_here: bool, why: str = MOVED) -> Message:
     """Return a message as it comes into another ledger; `at` is when it was told of (unix seconds).
 
     `delivers_here`: the ledger that it comes from delivers no more. Then what had not begun there goes out from here.
+    `why` is said of one that is in doubt.
     """
     if message.state == UNSURE:
         return message.replace(sender="")
     if message.state not in (PENDING, SENDING) or (message.state == PENDING and delivers_here):
         return message
     since = message.doubt_since or message.taken_at or message.created_at
-    return message.replace(state=UNSURE, sender="", error=MOVED, doubt_since=since, settled_at=max(at, since))
+    return message.replace(state=UNSURE, sender="", error=why, doubt_since=since, settled_at=max(at, since))

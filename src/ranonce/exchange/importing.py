@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ranonce.exchange.effects import arrived
+from ranonce.exchange.effects import MOVED, PRUNED_HERE, arrived
 from ranonce.exchange.handmade import Tally
 from ranonce.exchange.lines import Bad
 from ranonce.exchange.native import Declared, Head
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 #: So many windows, or so many bytes of output, are written in one transaction: a fifth of a second, in which jobs wait.
 BATCH = 2000
 BATCH_BYTES = 4 << 20
+#: Before and after every window.
+EVER = (-(1 << 62), 1 << 62)
 #: So many bad places, and windows that were left as they are, are named; all are counted.
 NAMED = 10
 
@@ -80,6 +82,7 @@ class Import:
         self._highest = 0  # number of an event, where they are kept
         self._left_out: dict[str, str] = {}  # jobs that cannot come in, and why
         self._placed: set[str] = set()  # jobs the ledger has a row of
+        self._pruned: dict[str, list[Tombstone]] = {}  # by job, as they stood before anything of it came in
 
     def carry_out(self) -> Report:
         """Import all of it. Raises UsageError or ConfigError where that cannot even begin."""
@@ -143,13 +146,28 @@ class Import:
             self._bytes += len(item.result or b"")
         else:
             at = self._head.exported_at if self._head else self.source.now
-            self._messages.append(arrived(item, at, delivers_here=self.source.delivers_here))
+            self._messages.append(self._arrived(item, at))
             self._bytes += len(item.body or b"")
         if len(self._messages) + len(self._steps) >= BATCH or self._bytes >= BATCH_BYTES:
             self._commit()
 
+    def _arrived(self, message: Message, at: float) -> Message:
+        """Return a message as it comes in. Here it goes out only if this ledger cannot have sent it before: one that it
+        had, and that was delivered, went when its window was pruned, or is lost if the export is of this very ledger.
+        """
+        ours = self._head is not None and self._head.ledger == self.ledger.store.identity().ledger
+        start = message.window_start
+        pruned = (
+            any(stone.since <= start < stone.until for stone in self._pruned.get(message.run.job, ()))
+            and self.ledger.store.read(message.run, start).run is None
+        )
+        delivers = self.source.delivers_here and not ours and not pruned
+        return arrived(message, at, delivers_here=delivers, why=PRUNED_HERE if pruned else MOVED)
+
     def _place(self, job: str) -> None:
         """Make sure that the ledger has heard of a job, if only its name."""
+        if job not in self._pruned:
+            self._pruned[job] = self.ledger.store.tombstones(job, *EVER)
         if job in self._placed:
             return
         if self.ledger.store.job(job) is None:
