@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sqlite3
 import threading
 import time
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,12 +19,13 @@ from ranonce.delivery import httpline
 from ranonce.delivery.spec import read_spec
 from ranonce.errors import ConfigError
 from ranonce.messages import NOT_RECEIVED, REFUSED, UNKNOWN
-from tests.delivery.outboxes import declare, fill, states
+from tests.delivery.outboxes import declare, fill, received, states
+from tests.delivery.outboxes import receiver as to_file
 from tests.delivery.test_http import Destinations, message, to
 from tests.delivery.test_smtp import Posts
 from tests.delivery.test_smtp import message as mail
 from tests.receivers import Receiver, answer
-from tests.world import World
+from tests.world import World, wait_until
 
 __all__ = ["to"]
 MEGABYTE = 1 << 20
@@ -140,6 +145,37 @@ def test_all_deliverers_leave_a_destination_alone_that_one_of_them_was_told_to(
             assert states(store).keys() == {"sent", "pending"}
     finally:
         world.end()
+
+
+@pytest.mark.parametrize("dedupes", [False, True])
+def test_a_ledger_that_goes_back_under_a_deliverer_has_nothing_sent_twice(tmp_path: Path, dedupes: bool) -> None:
+    """An older copy is restored into the ledger while somebody watches: what it says that waits may have been sent."""
+    world = World(tmp_path)
+    world.init()
+    try:
+        file = to_file(world, dedupes=dedupes)
+        with world.opened() as store:
+            fill(store, ["a", "b", "c"])
+        with closing(sqlite3.connect(world.store)) as ledger, closing(sqlite3.connect(tmp_path / "copy")) as copy:
+            ledger.backup(copy)
+        deliverer = world.start("deliver", "--watch", "--poll", "50ms")
+        wait_until(lambda: len(received(file)) == 3 and standing(world) == {"sent": 3})
+        with closing(sqlite3.connect(world.store)) as ledger, closing(sqlite3.connect(tmp_path / "copy")) as copy:
+            copy.backup(ledger)
+        wait_until(lambda: standing(world) == {"sent" if dedupes else "unsure": 3})
+        with world.opened() as store:
+            fill(store, ["d"], day=1)
+        wait_until(lambda: standing(world).get("sent", 0) == (4 if dedupes else 1))
+        deliverer.signal(signal.SIGTERM)
+        assert "went back" in deliverer.ends().err
+        assert Counter(received(file)).most_common(1)[0][1] == (2 if dedupes else 1)
+    finally:
+        world.end()
+
+
+def standing(world: World) -> dict[str, int]:
+    with world.opened() as store:
+        return states(store)
 
 
 # --- mail -----------------------------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ class Crew:
         self._threads: dict[str, Thread] = {}
         self._ends: deque[tuple[str, Exception | None]] = deque()
         self._pause = FIRST_PAUSE_SECONDS
+        self._versions: dict[str, int] = {}  # of destinations, as they were seen last: a ledger never goes back
         self.unavailable: StoreUnavailable | None = None
         self.fatal: Exception | None = None  # what ended a worker, and concerns all of them
         self.unusable: set[str] = set()
@@ -147,7 +148,13 @@ class Crew:
             store = self._store.reopen(self._wait_seconds)
             try:
                 Worker(
-                    spec.route, store, lambda: self._open_sender(spec), self._orders, self._news, name=self._name
+                    spec.route,
+                    store,
+                    lambda: self._open_sender(spec),
+                    self._orders,
+                    self._news,
+                    name=self._name,
+                    versions=self._versions,
                 ).run()
             finally:
                 if store is not self._store:

@@ -16,9 +16,9 @@ from ranonce.delivery.hold import Hold
 from ranonce.errors import NotThisLedger, StoreUnavailable
 from ranonce.failpoints import failpoint
 from ranonce.liveness import boot_clock
-from ranonce.messages import DEAD, NOT_BEGUN, NOT_RECEIVED, SENDING, UNKNOWN, UNSURE, Answer, Move
+from ranonce.messages import DEAD, NOT_BEGUN, NOT_RECEIVED, PENDING, SENDING, UNKNOWN, UNSURE, Answer, Move
 from ranonce.record import Record
-from ranonce.stores.base import LostReply
+from ranonce.stores.base import LostReply, Wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ LEFT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
 #: One that goes once waits for its turn, where the rate gives it one within this time.
 TURN_SECONDS = 60.0
+#: What is noted of messages where a ledger went back, and of how many at a time.
+WENT_BACK = "the ledger went back behind what was taken from it"
+DOUBTED_AT_ONCE = 500
 #: While messages are being sent, another deliverer's word that they must wait is heard within this time.
 HEAR_SECONDS = 1.0
 #: One that watches keeps its connections for so long while nothing is due.
@@ -77,6 +80,7 @@ class Worker:
         listener: Listener,
         *,
         name: str = "",
+        versions: dict[str, int] | None = None,
         clock: Callable[[], float] = boot_clock,
         chance: Callable[[], float] = random,
     ) -> None:
@@ -88,6 +92,7 @@ class Worker:
         self._orders = orders
         self._listener = listener
         self._name = name
+        self._versions = {} if versions is None else versions
         self._clock = clock
         self._chance = chance
         self._hold = Hold(route, clock, lambda: orders.stopped)
@@ -161,6 +166,10 @@ class Worker:
         self._look = _Look(queue, asked_at, self._clock())
         if not brief:
             self._looked_at = asked_at
+        if queue.version < self._versions.get(queue.destination, 0):
+            self._doubt(queue)
+            return True, ()
+        self._versions[queue.destination] = queue.version
         moves = self._left_by_others(queue)
         sender = f"{self._name}:{os.urandom(8).hex()}"
         take = rules.take(self._fresh(queue), self._route, sender, most) if most and not self._orders.stopped else None
@@ -177,6 +186,7 @@ class Worker:
         if not exchanged.taken:
             self._orders.sleep(self._chance() * RACE_SECONDS)
             return True, ()
+        self._versions[queue.destination] = queue.version + 1
         failpoint("deliver:taken")
         for move in take.moves:
             if move.now.state != SENDING:
@@ -185,6 +195,26 @@ class Worker:
         self._there_is_more = len(take.moves) == most
         self._hold.take(sending, asked_at)
         return True, sending
+
+    def _doubt(self, queue: Queue) -> None:
+        """Note of everything that waits that it may have been received: the ledger went back behind a take that was
+        seen here, to an older copy that was restored, say. From then on its destination's dedupe time counts."""
+        wanted = Wanted(destination=queue.destination, states=frozenset({PENDING, DEAD}))
+        count, after = 0, 0
+        while page := self._outbox.messages(wanted, after=after, limit=DOUBTED_AT_ONCE):
+            moves = [
+                Move(each, each.replace(doubt_since=each.created_at, error=WENT_BACK))
+                for each in page
+                if each.doubt_since is None
+            ]
+            count += len(self._outbox.exchange(queue.destination, moves).moved) if moves else 0
+            after = page[-1].seq or 0
+        self._versions[queue.destination] = queue.version
+        self._listener.trouble(
+            queue.destination,
+            f"{WENT_BACK} (an older copy was restored). Messages that may have been sent already: {count}.",
+            "They are sent again only where the destination dedupes.",
+        )
 
     def _left_by_others(self, queue: Queue) -> list[Move]:
         """Return what becomes of messages that a vanished deliverer has, or that a lost reply left under our name."""
