@@ -212,6 +212,19 @@ def test_after_the_duplicate_window_of_the_stream_nothing_doubtful_is_sent_again
     assert bare.keys() == ["fresh"]
 
 
+def test_a_stream_that_was_made_anew_is_sent_nothing_doubtful_again(streams):
+    """It knows no key that the stream before it had."""
+    sender = streams.sender()
+    assert kinds(sends(sender, message(key="doubtful"))) == {DELIVERED}
+    since = time.time() - 1
+    streams.remove()
+    streams.make()
+    (answer,) = sends(sender, message(key="doubtful", doubt_since=since))
+    assert answer.kind == UNKNOWN and "made anew" in answer.words
+    assert kinds(sends(sender, message(key="fresh"))) == {DELIVERED}
+    assert streams.keys() == ["fresh"]
+
+
 def test_what_a_stream_dedupes_for_is_two_minutes_unless_it_is_said():
     table = {"type": "nats", "url": "nats://127.0.0.1", "subject": "a"}
     assert read_spec("bus", table, lambda keys: "", None).route.dedupes == DUPLICATE_WINDOW_SECONDS

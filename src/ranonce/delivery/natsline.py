@@ -75,6 +75,7 @@ class Line:
         self._acknowledged: Callable[[Message, Answer], None] = _nobody
         self._moved = asyncio.Event()
         self._deduped = spec.route.dedupes
+        self._made_at = 0.0  # when the stream was made; unix seconds
 
     async def publish(
         self,
@@ -86,6 +87,8 @@ class Line:
         waiting = deque(messages)
         self._acknowledged = answer
         problem = await self._connect()
+        if self._client is not None and any(message.doubt_since is not None for message in messages):
+            await self._ask(self._client)  # the stream may be another one by now
         while waiting:
             if self._client is None or not self._client.is_connected:
                 lost = Answer(NOT_RECEIVED, "the connection to NATS was lost before this was sent")
@@ -152,6 +155,8 @@ class Line:
                 f"it was not sent again: the stream dedupes for {self._deduped:g} s, and an earlier try may have been"
                 f" received. Set dedupes to {self._deduped:g}, or make the stream's duplicate window longer",
             )
+        if since is not None and since < self._made_at:
+            return Answer(UNKNOWN, "it was not sent again: the stream was made anew since, and knows no earlier try")
         return None
 
     # --- what comes back ---
@@ -252,19 +257,21 @@ class Line:
         self._moved.set()
 
     async def _ask(self, client: Client) -> None:
-        """Ask the stream for how long it dedupes; one that may not be asked dedupes as the settings say."""
+        """Ask the stream for how long it dedupes, and since when; one that may not be asked dedupes as the settings
+        say."""
         streams = client.jetstream(timeout=min(_ASK_SECONDS, self._spec.route.timeout))
         name = self._spec.settings.get("stream")
-        self._deduped = self._spec.route.dedupes
+        self._deduped, self._made_at = self._spec.route.dedupes, 0.0
         try:
             if not name:
                 pattern = str(self._spec.settings["subject"]).replace("{job}", "*").replace("{destination}", "*")
                 name = await streams.find_stream_name_by_subject(pattern)
-            config = (await streams.stream_info(str(name))).config
+            told = await streams.stream_info(str(name))
         except NatsError:
             return
-        if config.duplicate_window is not None:
-            self._deduped = min(self._deduped, config.duplicate_window)
+        if told.config.duplicate_window is not None:
+            self._deduped = min(self._deduped, told.config.duplicate_window)
+        self._made_at = told.created.timestamp() if told.created is not None else 0.0
 
 
 async def _close(client: Client) -> None:
