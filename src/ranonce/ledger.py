@@ -371,6 +371,7 @@ class OpenLedger:
             known = self._known(verdict.messages).values()
             self.sent = sum((each.run, each.generation, each.attempt, each.item) == ours for each in known)
         self.warn_of_conflicts(decision)
+        self.warnings += [f"{event.key}: {event.reason}" for event in decision.events if decision.move == "note"]
 
     def warn_of_conflicts(self, decision: Decision) -> None:
         """Warn of messages that do not go out, since their keys stand for other bodies."""

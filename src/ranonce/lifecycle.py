@@ -55,6 +55,9 @@ FUTURE_SLACK_SECONDS = 60.0
 #: A lease that was over for less than this when it was renewed is not worth an event.
 LAPSE_SECONDS = 1.0
 
+#: How the reason of a run begins whose end a person has told.
+RELEASED_AS = "released as"
+
 # Moves.
 START, RETRY, RESUME, TAKE_OVER, REGENERATE = "start", "retry", "resume", "take-over", "regenerate"
 KEEP, EXTEND, RECLAIM, SETTLE, SETTLE_LATE, FREE = "keep", "extend", "reclaim", "settle", "settle-late", "free"
@@ -711,6 +714,8 @@ def finish(snap: Snapshot, held: Claim, verdict: Verdict, known: Mapping[str, Me
     if run is not None and _owns(run, held):
         if move in (SETTLE, SETTLE_LATE):
             return _settle(snap, run, verdict, late=move == SETTLE_LATE, known=known or {})
+        if run.status == verdict.outcome == DONE and verdict.messages and (run.reason or "").startswith(RELEASED_AS):
+            return Decision("note", events=(_came_too_late(snap, run, verdict),), guarded=False)
         if run.status == verdict.outcome:
             return Decision(KEEP)  # the reply to this very finish was lost
     not_sent = {"not_sent": len(verdict.messages)} if verdict.messages else {}
@@ -729,6 +734,13 @@ def finish(snap: Snapshot, held: Claim, verdict: Verdict, known: Mapping[str, Me
         output=verdict.output,
     )
     return Decision(REFUSE_LOST, refusal=_lost(snap, held), events=(lost,), guarded=False)
+
+
+def _came_too_late(snap: Snapshot, run: Run, verdict: Verdict) -> Event:
+    """Return what is noted where a person has said first that a run is done: its messages were not known then."""
+    count = len(verdict.messages)
+    said = f"attempt {run.attempt} was released before its outcome came: messages not sent: {count}"
+    return _event(snap, run, "noted", reason=said, data={"not_sent": count})
 
 
 def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool, known: Mapping[str, Message] = {}) -> Decision:
@@ -868,7 +880,7 @@ def release(
     after = run.replace(
         status=status,
         granted=as_ == "not-done",
-        reason=f"released as {as_}: {reason}",
+        reason=f"{RELEASED_AS} {as_}: {reason}",
         finished_at=snap.wall,
         reconciling=False,
     )

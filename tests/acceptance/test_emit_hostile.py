@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.acceptance.test_emit import said
-from tests.conftest import TODAY
+from tests.conftest import TODAY, wait_until
 from tests.outboxes import bodies, declare, messages
 
 REPLACED = 'mv "$RANONCE_MESSAGES" "$PIDS/away"; cp "$PIDS/away" "$RANONCE_MESSAGES"'
@@ -77,3 +79,18 @@ def test_a_message_of_the_whole_ledger_is_named_by_its_key(world):
     world.run(sh="echo hi | $RANONCE emit slack --scope ledger --key a")
     ran = world.ranonce("outbox", "show", "-/slack/a", "--body")
     assert (ran.exit, ran.out) == (0, b"hi\n"), ran.err
+
+
+def test_a_run_that_a_person_released_before_its_outcome_came_says_that_its_messages_are_not_sent(world):
+    killed = world.run(
+        "--lease", "1s", sh="echo hi | $RANONCE emit slack", env={"RANONCE_FAILPOINT": "finish:outcome-kept"}
+    )
+    assert killed.exit == -signal.SIGKILL
+    elsewhere = world.another_host()
+    wait_until(lambda: world.run("--on-crash", "hold", env=elsewhere).exit == 80)
+    assert world.ranonce("release", "job", TODAY, "--as", "done", "--reason", "seen", env=elsewhere).exit == 0
+    warnings = world.run(job="other", sh="true").receipt["warnings"]
+    assert any("messages not sent: 1" in warning for warning in warnings), warnings
+    assert (world.state(), messages(world)) == (("done", 1), [])
+    assert [fact.data["not_sent"] for fact in world.facts() if fact.event == "noted"] == [1]
+    assert "not sent: 1" in world.ranonce("show", "job", TODAY).out.decode()

@@ -70,7 +70,7 @@ class Inside:
             decision = lifecycle.finish(snap, claim, verdict, store.outbox().known(keys) if keys else {})
             if decision.refusal is not None:
                 return decision.refusal
-            if not decision.writes:  # an earlier transaction was committed, whose answer was lost
+            if decision.run is None:  # done already: by a transaction whose answer was lost, or a person said so
                 raise UsageError(f"{claim.key} is {verdict.outcome} already.", "Roll back: its effect is there, too.")
             written = store.commit(decision, claim.key, snap.version)
             if written is not None:
