@@ -10,13 +10,13 @@ from collections import deque
 from queue import Empty, SimpleQueue
 
 from ranonce.delivery.base import IDLE_SECONDS
-from ranonce.messages import DELIVERED
+from ranonce.messages import DELIVERED, NOT_RECEIVED, Answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from ranonce.messages import Answer, Message
+    from ranonce.messages import Message
 
 #: No answer lies here for longer while others are awaited, and no more than so many.
 GATHER_SECONDS = 0.01
@@ -71,3 +71,39 @@ class Answers:
         except Empty:
             return bool(self._told)
         return True
+
+
+class Threaded:
+    """What all senders have in common that send from threads of their own."""
+
+    def __init__(self) -> None:
+        self._sending: tuple[Callable[[Message], bool], Answers] | None = None
+
+    def send(
+        self, messages: Sequence[Message], may_begin: Callable[[Message], bool]
+    ) -> Iterator[tuple[Message, Answer] | None]:
+        """Send messages; yield each with its answer, and None whenever there was none for a while."""
+        wanted = True
+        answers = Answers()
+        self._sending = lambda message: wanted and may_begin(message), answers
+        try:
+            self.add(messages)
+            yield from answers.awaited()
+        finally:
+            wanted = False  # whoever asked has gone: what has not begun yet shall not
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Send these, too, with those that are being sent: their answers come with the others."""
+        assert self._sending is not None, "there is something that is being sent"
+        may_begin, answers = self._sending
+        answers.open_ones += len(messages)
+        problem = self._hand_out(messages, may_begin, answers)
+        if problem:
+            for message in messages:
+                answers.put(message, Answer(NOT_RECEIVED, problem))
+
+    def _hand_out(
+        self, messages: Sequence[Message], may_begin: Callable[[Message], bool], answers: Answers
+    ) -> str | None:
+        """Give messages to the threads; say why there is none, if so."""
+        raise NotImplementedError

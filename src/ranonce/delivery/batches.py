@@ -5,7 +5,7 @@ from __future__ import annotations
 from queue import SimpleQueue
 from threading import Thread
 
-from ranonce.delivery.answers import Answers
+from ranonce.delivery.answers import Answers, Threaded
 from ranonce.errors import RanonceError
 from ranonce.messages import NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer
 from ranonce.record import Record
@@ -42,39 +42,22 @@ class _Errand(Record):
     answers: Answers
 
 
-class Batches:
+class Batches(Threaded):
     """Sends by a loader, which is opened in the thread that uses it."""
 
     def __init__(self, open_loader: Callable[[], Loader]) -> None:
+        super().__init__()
         self._open_loader = open_loader
         self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
         self._thread: Thread | None = None
-        self._sending: tuple[Callable[[Message], bool], Answers] | None = None
 
-    def send(
-        self, messages: Sequence[Message], may_begin: Callable[[Message], bool]
-    ) -> Iterator[tuple[Message, Answer] | None]:
-        """Send messages; yield each with its answer, and None whenever there was none for a while."""
-        wanted = True
-        answers = Answers()
-        self._sending = lambda message: wanted and may_begin(message), answers
-        try:
-            self.add(messages)
-            yield from answers.awaited()
-        finally:
-            wanted = False  # whoever asked has gone: what has not begun yet shall not
-
-    def add(self, messages: Sequence[Message]) -> None:
-        """Send these, too, after those that are being sent: their answers come with the others."""
-        assert self._sending is not None, "there is something that is being sent"
-        may_begin, answers = self._sending
-        answers.open_ones += len(messages)
+    def _hand_out(
+        self, messages: Sequence[Message], may_begin: Callable[[Message], bool], answers: Answers
+    ) -> str | None:
         problem = self._start()
         if problem is None:
             self._errands.put(_Errand(tuple(messages), may_begin, answers))
-        else:
-            for message in messages:
-                answers.put(message, Answer(NOT_RECEIVED, problem))
+        return problem
 
     def close(self) -> None:
         """Let the thread end once it has nothing to hand over. What is still on its way is not waited for."""

@@ -18,18 +18,18 @@ import os
 import re
 from threading import Thread
 
-from ranonce.delivery.answers import Answers
+from ranonce.delivery.answers import Answers, Threaded
 from ranonce.delivery.credentials import credential
 from ranonce.delivery.spec import from_environment
 from ranonce.errors import ConfigError, UsageError
-from ranonce.messages import NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer
+from ranonce.messages import NOT_BEGUN, UNKNOWN, Answer
 from ranonce.record import Record
 from ranonce.settings import text, whole
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ranonce.delivery.base import Spec
     from ranonce.delivery.natsline import Line
@@ -143,38 +143,20 @@ class Errand(Record):
     answers: Answers
 
 
-class NatsSender:
+class NatsSender(Threaded):
     """Publishes from a thread of its own, in which the client's loop runs."""
 
     def __init__(self, open_line: Callable[[], Line]) -> None:
+        super().__init__()
         self._open_line = open_line
         self._errands: asyncio.Queue[Errand | None] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
-        self._sending: tuple[Callable[[Message], bool], Answers] | None = None
 
-    def send(
-        self, messages: Sequence[Message], may_begin: Callable[[Message], bool]
-    ) -> Iterator[tuple[Message, Answer] | None]:
-        """Send messages; yield each with its answer, and None whenever there was none for a while."""
-        wanted = True
-        answers = Answers()
-        self._sending = lambda message: wanted and may_begin(message), answers
-        try:
-            self.add(messages)
-            yield from answers.awaited()
-        finally:
-            wanted = False  # whoever asked has gone: what has not begun yet shall not
-
-    def add(self, messages: Sequence[Message]) -> None:
-        """Send these, too, after those that are being sent: their answers come with the others."""
-        assert self._sending is not None, "there is something that is being sent"
-        may_begin, answers = self._sending
-        answers.open_ones += len(messages)
-        problem = self._give(Errand(tuple(messages), may_begin, answers))
-        if problem:
-            for message in messages:
-                answers.put(message, Answer(NOT_RECEIVED, problem))
+    def _hand_out(
+        self, messages: Sequence[Message], may_begin: Callable[[Message], bool], answers: Answers
+    ) -> str | None:
+        return self._give(Errand(tuple(messages), may_begin, answers))
 
     def close(self) -> None:
         """Let the thread end once it has nothing to send. What is still on its way is not waited for."""

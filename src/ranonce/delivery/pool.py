@@ -9,14 +9,14 @@ from __future__ import annotations
 from queue import SimpleQueue
 from threading import Thread
 
-from ranonce.delivery.answers import Answers
+from ranonce.delivery.answers import Answers, Threaded
 from ranonce.errors import RanonceError
 from ranonce.messages import NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer
 from ranonce.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from ranonce.delivery.base import Carrier
     from ranonce.messages import Message
@@ -30,44 +30,24 @@ class _Errand(Record):
     answers: Answers
 
 
-class Pool:
+class Pool(Threaded):
     """Sends up to `concurrency` messages at the same time. `open_carrier` is called in the thread that uses it."""
 
     def __init__(self, open_carrier: Callable[[], Carrier], concurrency: int) -> None:
+        super().__init__()
         self._open_carrier = open_carrier
         self._concurrency = concurrency
         self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
         self._threads: list[Thread] = []
-        self._sending: tuple[Callable[[Message], bool], Answers] | None = None
 
-    def send(
-        self, messages: Sequence[Message], may_begin: Callable[[Message], bool]
-    ) -> Iterator[tuple[Message, Answer] | None]:
-        """Send messages; yield each with its answer, and None whenever there was none for a while."""
-        answers = Answers()
-        wanted = True
-
-        def still(message: Message) -> bool:
-            return wanted and may_begin(message)
-
-        self._sending = still, answers
-        try:
-            self.add(messages)
-            yield from answers.awaited()
-        finally:
-            wanted = False  # whoever asked has gone: what has not begun yet shall not
-
-    def add(self, messages: Sequence[Message]) -> None:
-        """Send these, too, with those that are being sent: their answers come with the others."""
-        assert self._sending is not None, "there is something that is being sent"
-        may_begin, answers = self._sending
-        answers.open_ones += len(messages)
+    def _hand_out(
+        self, messages: Sequence[Message], may_begin: Callable[[Message], bool], answers: Answers
+    ) -> str | None:
         problem = self._grow(answers.open_ones)
-        for message in messages:
-            if problem:
-                answers.put(message, Answer(NOT_RECEIVED, problem))
-            else:
+        if problem is None:
+            for message in messages:
                 self._errands.put(_Errand(message, may_begin, answers))
+        return problem
 
     def close(self) -> None:
         """Let the threads end once they have nothing to carry. What is still on its way is not waited for."""
