@@ -227,7 +227,10 @@ def test_a_server_that_is_stopped_and_started_every_second_doubles_nothing_and_l
     last = trigger(world, "--window", WINDOWS[0]).ends()  # records what still waits on this host
     assert last.exit == 0
     assert world.states() == [("2026-08-31", "done"), *((window, "done") for window in sorted(WINDOWS))]
-    assert world.attempt_files() == []
+    unheard = [ran for *_, ran in tries if ran.receipt.get("reason") == "lost-reply"]
+    left = world.attempt_files()  # of claims that never came to the server: they go after a day
+    assert len(left) <= len(unheard)
+    assert all(b'{"left": true}' in file.read_bytes() for file in left)
     assert world.leases() == []
     done = [fact.key.window for fact in world.facts() if fact.event == "done"]
     assert sorted(done) == ["2026-08-31", *sorted(WINDOWS)]
