@@ -14,6 +14,7 @@ from ranonce.cli.report import with_instants
 from ranonce.delivery.crew import Crew, Settled, Trouble
 from ranonce.delivery.orders import POLL_SECONDS, Orders, spread
 from ranonce.delivery.spec import open_sender
+from ranonce.delivery.witness import Witness
 from ranonce.errors import (
     EX_CONFIG,
     EX_PERSON_NEEDED,
@@ -133,6 +134,7 @@ class _Delivery:
             name=f"{ledger.host.host}:{os.getpid()}",
             wait_seconds=ledger.wait_seconds,
             wake=self._signals.wake,
+            witness=Witness(ledger.folder, ledger.store.identity().epoch),
         )
         strangers = self._strangers(ledger, destinations, asked)
         if self._orders.watch:

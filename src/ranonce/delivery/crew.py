@@ -6,6 +6,7 @@ from collections import deque
 from threading import Thread
 
 from ranonce.delivery.orders import spread
+from ranonce.delivery.witness import Witness
 from ranonce.delivery.worker import FIRST_PAUSE_SECONDS, Worker
 from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable
 from ranonce.messages import lease_over, take
@@ -68,6 +69,7 @@ class Crew:
         name: str,
         wait_seconds: float,
         wake: Callable[[], None],
+        witness: Witness | None = None,
     ) -> None:
         self._store = store
         self._specs = dict(specs)
@@ -80,7 +82,7 @@ class Crew:
         self._threads: dict[str, Thread] = {}
         self._ends: deque[tuple[str, Exception | None]] = deque()
         self._pause = FIRST_PAUSE_SECONDS
-        self._versions: dict[str, int] = {}  # of destinations, as they were seen last: a ledger never goes back
+        self._witness = witness or Witness()
         self.unavailable: StoreUnavailable | None = None
         self.fatal: Exception | None = None  # what ended a worker, and concerns all of them
         self.unusable: set[str] = set()
@@ -154,7 +156,7 @@ class Crew:
                     self._orders,
                     self._news,
                     name=self._name,
-                    versions=self._versions,
+                    witness=self._witness,
                 ).run()
             finally:
                 if store is not self._store:

@@ -22,7 +22,7 @@ from ranonce.delivery.httppeer import address_of, headers, url
 from ranonce.delivery.httpwire import UnansweredError, Wire
 from ranonce.delivery.pool import Pool
 from ranonce.delivery.signing import secrets_of, signed
-from ranonce.delivery.spec import from_environment
+from ranonce.delivery.spec import DELIVERER, from_environment
 from ranonce.errors import ConfigError, UsageError
 from ranonce.messages import NOT_RECEIVED, REFUSED, UNKNOWN, Answer, Message
 from ranonce.record import Record
@@ -178,7 +178,7 @@ def _fixed_headers(spec: Spec, environ: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, written in _headers_of(spec).items():
         place = f"{spec.place}.headers.{name}"
-        value = expand(StoreText(written, spec.name, place), environ)
+        value = expand(StoreText(written, spec.name, place, needed=DELIVERER), environ)
         problem = header_problem(value)
         if problem is not None:
             raise ConfigError(f"{place}: with its variables put in, {problem}.", "Set the variable to what is meant.")

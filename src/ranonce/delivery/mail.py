@@ -41,6 +41,8 @@ _ADDRESS = re.compile(
     r"""(?P<alone>[^\s<>"(),:;]+)|(?:"(?P<quoted>[^"\\]*)"|(?P<name>[^"\\<>@(),:;]*))\s*<(?P<inside>[^\s<>]+)>"""
 )
 _LINE_END = re.compile(rb"\r\n|\r|\n")
+#: The header of a mail that its message's key stands in.
+KEY_HEADER = "X-Ranonce-Key"
 _FIELDS = frozenset({"to", "subject", "text", "html"})
 #: A subject up to this length stands as it is on one line (RFC 5322 permits 998).
 _LONGEST_LINE = 200
@@ -162,10 +164,26 @@ def _stable(message: Message, key: str, head: Letterhead) -> list[tuple[str, str
     """Return the headers that are the same for every try, and tell one message from all others."""
     return [
         ("Date", formatdate(message.created_at)),
-        ("Message-ID", f"<ranonce.{_digest(key)}@{head.sender.domain}>"),
+        ("Message-ID", message_id(key, head)),
         ("Auto-Submitted", "auto-generated"),
-        ("X-Ranonce-Key", quote(key, safe="._~:@/+=,-%#")),
+        (KEY_HEADER, key_header(key)),
     ]
+
+
+def message_id(key: str, head: Letterhead) -> str:
+    """Return the Message-ID of a mail that does not bring its own."""
+    return f"<ranonce.{_digest(key)}@{head.sender.domain}>"
+
+
+def key_header(key: str) -> str:
+    """Return a message's key as it stands in a header of its mail."""
+    return quote(key, safe="._~:@/+=,-%#")
+
+
+def headers_of(raw: bytes) -> dict[str, str]:
+    """Return what the headers of a mail say by their names in small letters, the first of each name."""
+    found = HeaderParser(policy=policy.compat32).parsestr(raw.partition(b"\r\n\r\n")[0].decode())
+    return {name.lower(): " ".join(str(value).split()) for name, value in reversed(found.items())}
 
 
 def _digest(key: str) -> str:

@@ -113,11 +113,12 @@ def open_sender(spec: Spec, environ: Mapping[str, str]) -> Pool:
         login,
         spec.route.timeout,
     )
-    head = _letterhead(spec, environ)
+    head = letterhead(spec, environ)
     return Pool(lambda: MailCarrier(spec, line, head), spec.route.concurrency)
 
 
-def _letterhead(spec: Spec, environ: Mapping[str, str]) -> Letterhead:
+def letterhead(spec: Spec, environ: Mapping[str, str]) -> Letterhead:
+    """Return what a destination says of its mails. Raises ConfigError."""
     addresses = {}
     for key in ("from", "to"):
         written = from_environment(spec, key, environ)

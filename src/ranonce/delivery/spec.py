@@ -6,12 +6,14 @@ Only what sends or asks about destinations reads them: a mistake in one stops no
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 
 from ranonce.delivery.base import Spec
 from ranonce.errors import ConfigError, RanonceError, UsageError
 from ranonce.messages import Route
 from ranonce.names import check_name
+from ranonce.record import Record
 from ranonce.serverurl import literal_secret
 from ranonce.settings import duration, nearest, text, whole
 from ranonce.storeurl import StoreText, expand, masked
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 TYPES = ("http", "smtp", "nats", "command", "sql", "github")
 
 FOREVER = float("inf")
+#: Where the variables of destinations are taken from.
+DELIVERER = "where ranonce deliver is started"
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 #: A rate beyond this is none.
 MOST_A_SECOND = 1e9
 
@@ -147,4 +152,36 @@ def from_environment(spec: Spec, key: str, environ: Mapping[str, str]) -> str | 
     value = spec.settings.get(key)
     if value is None:
         return None
-    return expand(StoreText(str(value), spec.name, f"{spec.place}.{key}"), environ)
+    return expand(StoreText(str(value), spec.name, f"{spec.place}.{key}", needed=DELIVERER), environ)
+
+
+class Unusable(Record):
+    """Why nothing can be sent to a destination from here. `elsewhere`: what it lacks may be there where messages are
+    delivered, a variable or a driver; else it can never work as it is written."""
+
+    sentence: str
+    next_step: str
+    elsewhere: bool
+
+    @classmethod
+    def of(cls, error: ConfigError, *, elsewhere: bool = False) -> Unusable:
+        """Return what an error says."""
+        return cls(error.sentence, error.next_step, elsewhere)
+
+
+def unusable(spec: Spec, environ: Mapping[str, str]) -> Unusable | None:
+    """Say why nothing can be sent to a destination with these variables; None where it can. Connects to nothing."""
+    try:
+        open_sender(spec, environ).close()
+    except ConfigError as error:
+        lacking = not variables(spec.settings) <= environ.keys() or isinstance(error.__cause__, ImportError)
+        return Unusable.of(error, elsewhere=lacking)
+    return None
+
+
+def variables(value: object) -> set[str]:
+    """Return the names of the environment variables that stand in settings."""
+    if isinstance(value, str):
+        return set(_VARIABLE.findall(value))
+    parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    return set().union(*map(variables, parts)) if isinstance(parts, (list, tuple)) else set()

@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 
 from ranonce.delivery.batches import Batches
-from ranonce.delivery.spec import FOREVER
+from ranonce.delivery.spec import DELIVERER, FOREVER
 from ranonce.errors import ConfigError, UsageError
 from ranonce.messages import DELIVERED, NOT_RECEIVED, REFUSED, Answer
 from ranonce.settings import text
-from ranonce.storeurl import StoreText, server_of, sqlite_path, store_url
+from ranonce.storeurl import SERVERS, StoreText, masked, server_of, sqlite_path, store_url
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 TABLE = "ranonce_inbox"
 COLUMNS = 'key, content_type, body, job, "window", emitted_at, received_at'
+#: In which databases an inbox can lie.
+SCHEMES = ("sqlite", "postgresql")
+WRITE = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 
 INSERTED = Answer(DELIVERED, "inserted", answered=True)
@@ -49,6 +52,9 @@ def database(value: object) -> str:
             "the address holds a password.",
             "Credentials come from the environment only: write ${NAME} in its place and set that variable.",
         )
+    scheme, colon, _ = written.partition(":")
+    if "${" not in scheme and (not colon or SERVERS.get(scheme.lower(), scheme.lower()) not in SCHEMES):
+        raise UsageError(f"{shown(masked(written))} is no address of a database that an inbox can lie in.", WRITE)
     return written
 
 
@@ -75,7 +81,9 @@ def dedupes(settings: Mapping[str, object]) -> float:
 def open_sender(spec: Spec, environ: Mapping[str, str]) -> Batches:
     """Return what inserts into an inbox table. Raises ConfigError."""
     place = f"{spec.place}.url"
-    url = store_url(StoreText(str(spec.settings["url"]), spec.name, place, base=spec.folder or "/"), environ)
+    url = store_url(
+        StoreText(str(spec.settings["url"]), spec.name, place, base=spec.folder or "/", needed=DELIVERER), environ
+    )
     table = quoted(str(spec.settings.get("table", TABLE)))
     path = sqlite_path(url)
     if path is not None:
@@ -86,7 +94,7 @@ def open_sender(spec: Spec, environ: Mapping[str, str]) -> Batches:
     if server is None or server.scheme != "postgresql":
         raise ConfigError(
             f"{place}: an inbox table lies in SQLite or PostgreSQL.",
-            "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE.",
+            WRITE,
         )
     if server.address != url:
         raise ConfigError(f"{place}: the schema of an inbox stands with its table.", "Write table = SCHEMA.TABLE.")

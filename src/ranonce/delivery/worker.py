@@ -13,6 +13,7 @@ from time import sleep
 
 from ranonce import messages as rules
 from ranonce.delivery.hold import Hold
+from ranonce.delivery.witness import Witness
 from ranonce.errors import NotThisLedger, StoreUnavailable
 from ranonce.failpoints import failpoint
 from ranonce.liveness import boot_clock
@@ -80,7 +81,7 @@ class Worker:
         listener: Listener,
         *,
         name: str = "",
-        versions: dict[str, int] | None = None,
+        witness: Witness | None = None,
         clock: Callable[[], float] = boot_clock,
         chance: Callable[[], float] = random,
     ) -> None:
@@ -92,7 +93,8 @@ class Worker:
         self._orders = orders
         self._listener = listener
         self._name = name
-        self._versions = {} if versions is None else versions
+        self._witness = witness or Witness()
+        self._forgetful = False  # nothing outlives this process, and that was said
         self._clock = clock
         self._chance = chance
         self._hold = Hold(route, clock, lambda: orders.stopped)
@@ -162,14 +164,15 @@ class Worker:
         what was taken. One that is `brief` does not look for what others have left."""
         self._there_is_more = False
         asked_at = self._clock()
+        remembered = self._witness.seen(self._route.destination)  # before the look: others here may take meanwhile
         queue = self._outbox.queue(self._route.destination, max(most, 1), sending=not brief)
         self._look = _Look(queue, asked_at, self._clock())
         if not brief:
             self._looked_at = asked_at
-        if queue.version < self._versions.get(queue.destination, 0):
+        if queue.version < remembered:
             self._doubt(queue)
             return True, ()
-        self._versions[queue.destination] = queue.version
+        self._remember(queue.version)
         moves = self._left_by_others(queue)
         sender = f"{self._name}:{os.urandom(8).hex()}"
         take = rules.take(self._fresh(queue), self._route, sender, most) if most and not self._orders.stopped else None
@@ -186,7 +189,7 @@ class Worker:
         if not exchanged.taken:
             self._orders.sleep(self._chance() * RACE_SECONDS)
             return True, ()
-        self._versions[queue.destination] = queue.version + 1
+        self._remember(queue.version + 1)
         failpoint("deliver:taken")
         for move in take.moves:
             if move.now.state != SENDING:
@@ -209,12 +212,23 @@ class Worker:
             ]
             count += len(self._outbox.exchange(queue.destination, moves).moved) if moves else 0
             after = page[-1].seq or 0
-        self._versions[queue.destination] = queue.version
+        self._witness.put(queue.destination, queue.version)
         self._listener.trouble(
             queue.destination,
             f"{WENT_BACK} (an older copy was restored). Messages that may have been sent already: {count}.",
             "They are sent again only where the destination dedupes.",
         )
+
+    def _remember(self, version: int) -> None:
+        """Let this host remember a take, before anything of it is sent."""
+        problem = self._witness.note(self._route.destination, version)
+        if problem and not self._forgetful:
+            self._forgetful = True
+            self._listener.trouble(
+                self._route.destination,
+                f"{problem}, so a restored ledger would not be noticed here.",
+                "Make room for it, or mend the folder.",
+            )
 
     def _left_by_others(self, queue: Queue) -> list[Move]:
         """Return what becomes of messages that a vanished deliverer has, or that a lost reply left under our name."""
