@@ -345,6 +345,13 @@ def test_what_a_vanished_deliverer_had_may_have_been_received(route, then):
     )
 
 
+def test_a_wish_about_one_message_closes_nothing():
+    answer = Answer(UNKNOWN, "it is working on it", retry_after=60.0, answered=True)
+    assert messages.closing(answer, PLAIN, NOW) is not None
+    assert messages.closing(answer.replace(for_this=True), PLAIN, NOW) is None
+    assert messages.wait(answer.replace(for_this=True), 1.0) == 60.0
+
+
 @pytest.mark.parametrize(("timeout", "lease"), [(30.0, 60.0), (1.0, 10.0), (100.0, 200.0)])
 def test_a_lease_outlasts_two_tries(timeout, lease):
     assert Route("web", timeout=timeout).lease_seconds == lease

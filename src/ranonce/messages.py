@@ -164,12 +164,14 @@ class Route(Record):
 
 class Answer(Record):
     """What became of one try: its kind (see above), what the destination said, and how long it wants to be left alone
-    (seconds), if it said that. `answered`: the destination itself said no, rather than nothing."""
+    (seconds), if it said that; `for_this`: with this message only. `answered`: the destination itself said no, rather
+    than nothing."""
 
     kind: str
     words: str = ""
     retry_after: float | None = None
     answered: bool = False
+    for_this: bool = False
 
 
 class Queue(Record):
@@ -388,7 +390,7 @@ def wait(answer: Answer, otherwise: float) -> float:
 
 def closing(answer: Answer, route: Route, wall: float) -> Closing | None:
     """Return until when an answer closes its destination for all messages and deliverers, if it does."""
-    if answer.retry_after is None and answer.kind != THROTTLED:
+    if answer.for_this or (answer.retry_after is None and answer.kind != THROTTLED):
         return None
     return Closing(wall + wait(answer, route.first_delay), plain(answer.words)[:LONGEST_WORDS])
 

@@ -50,7 +50,8 @@ def answer_of(reply: Reply, *, dedupes: bool, proxied: bool, expect: Mapping[str
     if status in (408, 425) or status >= 500 or status < 200:
         return Answer(UNKNOWN, f"it answered {words}", wait_of(reply), answered=True)
     if status == 409 and dedupes:
-        return Answer(UNKNOWN, f"it is working on this message: {words}", wait_of(reply), answered=True)
+        words = f"it is working on this message: {words}"
+        return Answer(UNKNOWN, words, wait_of(reply), answered=True, for_this=True)
     if status == 407 and proxied:
         return Answer(NOT_RECEIVED, f"the proxy wants credentials (407): see HTTPS_PROXY. {words}")
     if status in (401, 403):
