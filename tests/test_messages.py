@@ -347,9 +347,9 @@ def test_what_a_vanished_deliverer_had_may_have_been_received(route, then):
 
 def test_a_wish_about_one_message_closes_nothing():
     answer = Answer(UNKNOWN, "it is working on it", retry_after=60.0, answered=True)
-    assert messages.closing(answer, PLAIN, NOW) is not None
-    assert messages.closing(answer.replace(for_this=True), PLAIN, NOW) is None
-    assert messages.wait(answer.replace(for_this=True), 1.0) == 60.0
+    assert rules.closing(answer, PLAIN, NOW) is not None
+    assert rules.closing(answer.replace(for_this=True), PLAIN, NOW) is None
+    assert rules.wait(answer.replace(for_this=True), 1.0) == 60.0
 
 
 @pytest.mark.parametrize(("timeout", "lease"), [(30.0, 60.0), (1.0, 10.0), (100.0, 200.0)])
