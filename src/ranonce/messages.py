@@ -470,10 +470,12 @@ class Waiting(Record):
 
 class Standing(Record):
     """What waits at one destination: counts by job and state, for how long a message may wait before it is late
-    (seconds), and until when the destination is closed and why (unix seconds, None: it is open)."""
+    (seconds), until when the destination is closed and why (unix seconds, None: it is open), and what is wrong with its
+    table, if that cannot be read."""
 
     destination: str
     tallies: tuple[Tally, ...]
     late_after: float
     closed_until: float | None = None
     closed_why: str | None = None
+    mistake: str | None = None

@@ -345,6 +345,9 @@ def _of_destination(standing: Standing) -> Iterator[Finding]:
             facts["closed_until_at"] = standing.closed_until
             why = f" ({standing.closed_why})" if standing.closed_why else ""
             text += f"; the destination is closed until {format_instant(standing.closed_until)}{why}"
+        if bucket in ("unsent", "overdue") and standing.mistake is not None:
+            facts["mistake"] = standing.mistake
+            text += f"; nothing can be sent there: {standing.mistake.rstrip('.')}"
         yield Finding(bucket, job, "", None, text, note=bucket == "unsent", facts=facts)
 
 

@@ -42,7 +42,7 @@ class StoreText(Record):
 
     `source` is who said it, `place` what stands at the front of every error (made into text only then). `base` is the
     folder a relative path is relative to, or None where one is refused; it marks the file, where `${NAME}` is replaced.
-    `literal_password` says whether a password may stand in the text itself.
+    `literal_password` says whether a password may stand in the text itself. `needed` is where variables must be set.
     """
 
     text: str
@@ -51,6 +51,7 @@ class StoreText(Record):
     base: str | None = None
     literal_password: bool = False
     error: type[RanonceError] = ConfigError
+    needed: str = "where the scheduler starts the job"
 
 
 def store_url(written: StoreText, environ: Mapping[str, str]) -> str:
@@ -183,7 +184,7 @@ def expand(written: StoreText, environ: Mapping[str, str]) -> str:
         if name not in environ:
             raise written.error(
                 f"{written.place} uses ${{{name}}}, and that environment variable is not set.",
-                f"Set {name} where the scheduler starts the job.",
+                f"Set {name} {written.needed}.",
             )
         pieces += [before, environ[name]]
     return "".join([*pieces, rest])

@@ -6,7 +6,7 @@ move is committed together with a note in the story of the window that the messa
 
 from __future__ import annotations
 
-from ranonce.delivery.spec import read_spec
+from ranonce.delivery.spec import Unusable, read_spec, unusable
 from ranonce.errors import ConfigError
 from ranonce.messages import (
     DEAD,
@@ -86,6 +86,18 @@ class Destinations:
         spec = self.spec(name) if self.declared(name) else None
         return None if spec is None or isinstance(spec, ConfigError) else spec.route
 
+    def unusable(self, name: str, environ: Mapping[str, str]) -> Unusable | None:
+        """Say why nothing can be sent to a destination from here; None where it can, or nobody declares it."""
+        if not self.declared(name):
+            return None
+        spec = self.spec(name)
+        return Unusable.of(spec) if isinstance(spec, ConfigError) else unusable(spec, environ)
+
+    def mistake(self, name: str) -> str | None:
+        """Return what is wrong with a table, whoever reads it."""
+        spec = self.spec(name) if self.declared(name) else None
+        return spec.sentence if isinstance(spec, ConfigError) else None
+
     def late_after(self, name: str) -> float:
         """Return after how many seconds a message to a destination is late."""
         return (self.route(name) or Route(name)).late_after
@@ -96,10 +108,11 @@ class Destinations:
 
 def standings(outbox: Outbox, names: Sequence[str], destinations: Destinations, now: float) -> list[Standing]:
     """Return what waits at these destinations, as of `now` (unix seconds)."""
-    return [_standing(outbox, name, destinations.late_after(name), now) for name in names]
+    return [_standing(outbox, name, destinations, now) for name in names]
 
 
-def _standing(outbox: Outbox, name: str, late_after: float, now: float) -> Standing:
+def _standing(outbox: Outbox, name: str, destinations: Destinations, now: float) -> Standing:
+    late_after = destinations.late_after(name)
     queue = outbox.queue(name, 0)
     shut = is_closed(queue)
     return Standing(
@@ -108,6 +121,7 @@ def _standing(outbox: Outbox, name: str, late_after: float, now: float) -> Stand
         late_after,
         queue.closed_until if shut else None,
         queue.closed_why if shut else None,
+        destinations.mistake(name),
     )
 
 

@@ -53,7 +53,7 @@ def test_what_waits_in_time_is_well(world, planted):
 @pytest.mark.every_store
 def test_messages_for_a_destination_that_nobody_declares_are_named(world, planted):
     planted.message(WINDOW, destination="mail", **young(planted))
-    assert said(world, "messages") == [(PROBLEM, f"1 message waits for mail, and {world.config} does not")]
+    assert said(world, "messages") == [(PROBLEM, f"1 message waits for mail, and {world.config} does not declare it")]
 
 
 def test_a_destination_that_cannot_be_read_hides_no_other(world, planted):
@@ -73,6 +73,47 @@ def test_a_credential_that_is_not_set_here_is_a_note(world, planted):
     assert note[0] == NOTE
     assert note[1].startswith("hook cannot be used from here: ")
     assert "HOOK_SECRET_PATH" in note[1]
+
+
+def test_a_variable_of_a_destination_is_to_be_set_where_messages_are_delivered(world, planted):
+    configure(world, '[destinations.hook]\ntype = "http"\nurl = "${NOPE}"\n')
+    (todo,) = [
+        each.todo for each in examine(Patient([], None, None, world.env)) if each.level == NOTE and "hook" in each.seen
+    ]
+    assert todo.endswith("Set NOPE where ranonce deliver is started.")
+    assert "scheduler" not in todo
+
+
+@pytest.mark.parametrize(
+    ("table", "seen"),
+    [
+        (
+            'type = "sql"\nurl = "mysql://app@db.example/app"',
+            "'mysql://app@db.example/app': an inbox table lies in SQLite or PostgreSQL.",
+        ),
+        ('type = "sql"\nurl = "redis://localhost:6379/0"', "an inbox table lies in SQLite or PostgreSQL."),
+        (
+            'type = "sql"\nurl = "postgresql://app@db.example/app?schema=x"',
+            "the schema of an inbox stands with its table",
+        ),
+        (
+            'type = "command"\ncommand = ["/no/such"]',
+            "wrong: its command /no/such is not there: No such file or directory",
+        ),
+        ('type = "http"\nurl = "https://x.example/hook"\nca = "no-such.pem"', "no-such.pem"),
+    ],
+)
+def test_a_setting_that_can_never_work_is_a_problem(world, planted, table, seen):
+    configure(world, f"[destinations.wrong]\n{table}\n")
+    found = said(world, "destinations")
+    assert [level for level, _ in found] == [PROBLEM, OK]
+    assert seen in found[0][1]
+
+
+def test_an_address_of_no_database_for_an_inbox_is_answered_with_those_that_are(world, planted):
+    configure(world, '[destinations.wrong]\ntype = "sql"\nurl = "mysql://app@db.example/app"\n')
+    (todo,) = [each.todo for each in examine(Patient([], None, None, world.env)) if "mysql" in each.seen]
+    assert todo == "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 
 
 @pytest.mark.every_store(cases=1)

@@ -54,7 +54,7 @@ def database(value: object) -> str:
         )
     scheme, colon, _ = written.partition(":")
     if "${" not in scheme and (not colon or SERVERS.get(scheme.lower(), scheme.lower()) not in SCHEMES):
-        raise UsageError(f"{shown(masked(written))} is no address of a database that an inbox can lie in.", WRITE)
+        raise UsageError(f"{shown(masked(written))}: an inbox table lies in SQLite or PostgreSQL.", WRITE)
     return written
 
 

@@ -5,8 +5,10 @@ Nothing is sent, and no destination is asked anything.
 
 from __future__ import annotations
 
-from ranonce.delivery.spec import open_sender
-from ranonce.doctor.finding import RESTORE, Check, few, step_of
+from ranonce.delivery.command import argv
+from ranonce.delivery.spec import DELIVERER, unusable
+from ranonce.doctor.finding import PROBLEM, RESTORE, Check, few, step_of
+from ranonce.doctor.jobs import program
 from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
 from ranonce.messages import DEAD, UNDELIVERED, UNSURE, lease_over
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ranonce.config import Config
+    from ranonce.delivery.base import Spec
     from ranonce.doctor.finding import Finding
     from ranonce.messages import Message, Standing, Tally
     from ranonce.stores.base import Outbox, Store
@@ -38,14 +41,25 @@ def declared(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
         if isinstance(spec, ConfigError):
             yield check.problem(plain(spec.sentence), step_of(spec.next_step))
             continue
-        fine += 1
-        try:
-            open_sender(spec, environ).close()
-        except ConfigError as error:
-            seen = f"{name} cannot be used from here: {plain(error.sentence)}"
-            yield check.note(seen, f"see that it can where ranonce deliver is started: {step_of(error.next_step)}")
+        found = list(_usable(check, spec, environ))
+        fine += not any(one.level == PROBLEM for one in found)
+        yield from found
     if fine:
         yield check.ok(f"{few(fine, 'destination')} can be read")
+
+
+def _usable(check: Check, spec: Spec, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Say what would keep messages from going there: a mistake, or what is missing here and may be there elsewhere."""
+    wrong = unusable(spec, environ)
+    if wrong is None:
+        if spec.type == "command":
+            for one in program(check, argv(spec.settings["command"])[0], spec.folder or "/", environ):
+                yield one.replace(seen=f"{spec.name}: {one.seen}")
+    elif wrong.elsewhere:
+        seen = f"{spec.name} cannot be used from here: {plain(wrong.sentence)}"
+        yield check.note(seen, f"see that it can {DELIVERER}: {step_of(wrong.next_step)}")
+    else:
+        yield check.problem(plain(wrong.sentence), step_of(wrong.next_step))
 
 
 def waiting(store: Store, config: Config, names: list[str]) -> Iterator[Finding]:
@@ -80,7 +94,8 @@ def _undeclared(
     if destinations.declared(name):
         return
     count = sum(tally.count for tally in tallies)
-    file = "no configuration is there to declare it" if config.path is None else f"{shown_path(config.path)} does not"
+    none = config.path is None
+    file = "no configuration is there to declare it" if none else f"{shown_path(config.path or '')} does not declare it"
     step = f"declare it: [destinations.{name}]; or see what it is: ranonce outbox list --destination {name}"
     yield check.problem(f"{_wait(count)} for {name}, and {file}", step)
 

@@ -56,7 +56,7 @@ def _job(check: Check, spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Fi
         yield check.note("it has no command", "whoever triggers it must give one after --")
     for words in (spec.command, spec.reconcile):
         if words:
-            yield from _program(check, words[0], folder, environ)
+            yield from program(check, words[0], folder, environ)
     try:
         resolve_version(spec, folder)
     except RanonceError as error:
@@ -79,7 +79,7 @@ def _schedule(check: Check, spec: JobSpec) -> Iterator[Finding]:
 # --- programs -------------------------------------------------------------------------------------------------------
 
 
-def _program(check: Check, word: str, folder: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+def program(check: Check, word: str, folder: str, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Say what would keep the first word of a command from being executed."""
     if "{window}" in word:
         return  # another program for each window
@@ -100,7 +100,7 @@ def _file(check: Check, path: str) -> Iterator[Finding]:
     try:
         about = os.stat(path)
     except OSError as error:
-        yield check.problem(f"its command {shown} is not there: {error.strerror}", "put it there, or correct the job")
+        yield check.problem(f"its command {shown} is not there: {error.strerror}", "put it there, or name another")
         return
     if not stat.S_ISREG(about.st_mode):
         yield check.problem(f"its command {shown} is no file", "name the program itself")
