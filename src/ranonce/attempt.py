@@ -146,7 +146,15 @@ class Attempt:
         """Renew through a store of the heartbeat's own thread, opened at its first beat."""
         if not self._renewing:
             self._renewing.append(self.ledger.reopen(wait_seconds=min(RENEW_WAIT_SECONDS, self.claim.lease_seconds)))
-        return self._renewing[0].renew(self.claim, self.spec.overlap)
+        refusal = self._renewing[0].renew(self.claim, self.spec.overlap)
+        if refusal is not None and self._finished_itself():
+            return None
+        return refusal
+
+    def _finished_itself(self) -> bool:
+        """Whether the job has finished its run in a transaction of its own, and only its process has yet to end."""
+        run = self._renewing[0].store.read(self.claim.key, self.claim.window.start).run
+        return run is not None and (run.status, run.owner) == (DONE, self.claim.owner)
 
     def _close_renewing(self) -> None:
         """Close that store: one invocation may keep the claims of a thousand windows, one after the other."""

@@ -249,13 +249,3 @@ def pending(pid, number):
     status = Path(f"/proc/{pid}/status").read_text()
     masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
     return any(mask >> (number - 1) & 1 for mask in masks)
-
-
-def test_a_program_that_is_the_job_itself_does_not_wait_for_itself(programs, world):
-    code = program('print("worked")')
-    assert programs.run(code, *NOW).exit == 0
-    around = {"RANONCE_JOB": "job", "RANONCE_OWNER": "f" * 32}
-    refused = programs.run(code, "--window", "2026-11-07", env=around)
-    assert (refused.exit, refused.out) == (64, b"")
-    assert "is around it" in refused.sentence
-    assert programs.run(code, "--window", "2026-11-07", env={**around, "RANONCE_JOB": "another"}).exit == 0

@@ -94,17 +94,28 @@ def _command(parsed: Parsed) -> list[str]:
 
 def _claim(parsed: Parsed, environ: Mapping[str, str]) -> tuple[OpenLedger, Claim]:
     """Return the ledger and the claim that this process works for. Raises ClaimLost where another attempt has it."""
+    job = _told(environ)[0]
+    _, ledger = open_ledger(parsed, environ, job=check_job_name(job))
+    return ledger, claim_held(ledger, environ)
+
+
+def _told(environ: Mapping[str, str]) -> tuple[str, str, int, str, int]:
+    """Return job, window, its start, owner and attempt, as the wrapper has told them. Raises UsageError."""
     owner, attempt = environ.get("RANONCE_OWNER", ""), environ.get("RANONCE_ATTEMPT", "")
     job, window = environ.get("RANONCE_JOB", ""), environ.get("RANONCE_WINDOW", "")
     if not (owner and job and window and attempt.isascii() and attempt.isdigit()):
         raise UsageError(
             "this is not inside a job (RANONCE_OWNER is not set).", "Call it from a command of ranonce run."
         )
-    start = int(parse_instant(environ.get("RANONCE_WINDOW_START", "")))
-    _, ledger = open_ledger(parsed, environ, job=check_job_name(job))
+    return job, window, int(parse_instant(environ.get("RANONCE_WINDOW_START", ""))), owner, int(attempt)
+
+
+def claim_held(ledger: OpenLedger, environ: Mapping[str, str]) -> Claim:
+    """Return the claim that this process works for. Raises UsageError, and ClaimLost where another attempt has it."""
+    job, window, start, owner, attempt = _told(environ)
     for found in ledger.store.runs(job, start, start + 1):
-        if (found.key.window, found.owner, found.attempt, found.status) == (window, owner, int(attempt), RUNNING):
-            return ledger, Claim(
+        if (found.key.window, found.owner, found.attempt, found.status) == (window, owner, attempt, RUNNING):
+            return Claim(
                 found.key,
                 Window(window, found.window_start, found.window_end),
                 found.attempt,

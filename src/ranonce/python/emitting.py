@@ -98,6 +98,11 @@ class Piece:
         with self._lock:
             return [message_of(each, claim, now, item=self.name, resend=resend) for each in self._emissions]
 
+    def emissions(self) -> list[Emission]:
+        """Return what was emitted, in order."""
+        with self._lock:
+            return list(self._emissions)
+
     def end(self) -> None:
         """Let nothing be added any more."""
         with self._lock:
@@ -148,6 +153,10 @@ class Emitter:
     def messages(self, now: float) -> tuple[Message, ...]:
         """Return those that wait for the outcome of the run."""
         return tuple(self._rest.messages(self._claim, now, resend=bool(self._resend)))
+
+    def waiting(self) -> list[Emission]:
+        """Return the same as they were emitted."""
+        return self._rest.emissions()
 
     def __len__(self) -> int:
         return len(self._rest)

@@ -7,6 +7,7 @@ through it in place, an `async def` one with everything that may wait done in ot
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import types
 from functools import partial
@@ -79,7 +80,8 @@ class Call(Record):
     """One call of a job: which ledger, and what it asks for.
 
     `hints` is the environment in which the scheduler may say what it meant; `keeps_time` says whether a time limit can
-    be kept. `tell` is told of each window's end, `signum` says which signal has come, `over` whether to go on.
+    be kept. `tell` is told of each window's end, `signum` says which signal has come, `over` whether to go on. A call
+    that is `inside` works inside `ranonce run` of the job, under its claim.
     """
 
     place: Place
@@ -89,6 +91,7 @@ class Call(Record):
     tell: Callable[[Ended], None] = _nobody
     signum: Callable[[], int | None] = _no_signal
     over: Callable[[], bool] = _goes_on
+    inside: bool = False
 
 
 class Job(Generic[R]):
@@ -153,7 +156,8 @@ class Job(Generic[R]):
             self._settings, window=window, now=now, scheduled_at=scheduled_at, input=input, trigger=trigger
         )
         place = ledger._place if ledger else place_of(store, None, config)
-        call = Call(place, question)
+        here = ledger is None and store is None and config is None and now is None and scheduled_at is None
+        call = Call(place, question, inside=here and is_inside(self.name, window))
         connections = ledger._connections if ledger else None
         if self._is_async:
             from ranonce.python.aside import receipt_later
@@ -172,6 +176,13 @@ class Job(Generic[R]):
 
     def _conduct(self, call: Call, connections: Connections) -> Generator[Step, Any, list[Ended]]:
         """Work on the windows of a call, oldest first; return how each of them ended."""
+        if call.inside:
+            from ranonce.python.around import join
+
+            inner = yield partial(join, call.place, connections, self.name, call.asked, self._on_lost)
+            ended = yield from self._work(call, inner)
+            call.tell(ended)
+            return [ended]
         found: Plan = yield partial(plan, call.place, connections, self.name, call.asked, call.hints)
         if found.terms.spec.timeout is not None and not call.keeps_time:
             found = found.replace(warnings=(*found.warnings, "no time limit: main() and async jobs keep one"))
@@ -213,6 +224,22 @@ class Job(Generic[R]):
         signum = call.signum()
         last: Ended = yield partial(run._end, error, signum=signum)
         return last
+
+
+def is_inside(job: str, window: str | None) -> bool:
+    """Say whether this process is inside `ranonce run` of the same job (and window), and has not done its work yet."""
+    environ = os.environ
+    if environ.get("RANONCE_JOB") != job or window not in (None, environ.get("RANONCE_WINDOW")):
+        return False
+    owner = environ.get("RANONCE_OWNER")
+    if not owner or owner in _worked_for:
+        return False
+    _worked_for.add(owner)
+    return True
+
+
+#: The attempts around this process whose work was begun here: it is begun once.
+_worked_for: set[str] = set()
 
 
 def drive(

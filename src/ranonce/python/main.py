@@ -27,7 +27,7 @@ from ranonce.invocation import Asked, digest_of, that_counts
 from ranonce.jobspec import JobSpec
 from ranonce.python.answers import Stop
 from ranonce.python.calling import Place
-from ranonce.python.job import Call, called, drive
+from ranonce.python.job import Call, called, drive, is_inside
 from ranonce.python.verdict import TimeLimit, ended_well, exit_text, of_the_job
 from ranonce.receipts import Receipts, say
 from ranonce.signals import STOP_SIGNALS, die_by, hold_standard_streams
@@ -97,12 +97,6 @@ def _status(job: Job[Any], words: list[str], signals: _Signals) -> int:
     try:
         if not all(isinstance(word, str) for word in words):
             raise UsageError(f"argv={shown(words)} is not a list of words.", "Give each argument as text of its own.")
-        if os.environ.get("RANONCE_JOB") == job.name and os.environ.get("RANONCE_OWNER"):
-            raise UsageError(
-                f"this program is the job {job.name!r} itself, and `ranonce run {job.name}` is around it:"
-                " each would wait for the other.",
-                "Let the scheduler start the program, without ranonce run.",
-            )
         command = command_of(job)
         return _carry_out(job, command, parse(command, words), signals)
     except RanonceError as error:
@@ -120,8 +114,14 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
     place = Place(parsed.get("store"), None, parsed.get("config"))
     results: list[Result] = []
 
+    inside = is_inside(job.name, None)
+
     def tell(ended: Ended) -> None:
         _show(ended.error)
+        if inside:  # who started this program records the outcome, and gives the receipt
+            _say_why(ended.error)
+            results.append(ended.result)
+            return
         results.append(_as_exit(ended))
         receipts.write(results[-1].receipt)
 
@@ -136,6 +136,7 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
         terminal=os.isatty(0),
     )
     call = Call(place, asked, os.environ, True, tell, lambda: signals.first, lambda: signals.first is not None)
+    call = call.replace(inside=inside)
     try:
         receipts.mode = place.configuration(job.name).jobs.get(job.name, JobSpec(job.name)).replace(**settings).receipt
         if job._is_async:
@@ -145,7 +146,8 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
         else:
             drive(job._conduct, call, None, signals.call)
     except (StoreUnavailable, NotThisLedger, ConfigError) as error:
-        receipts.unavailable(job.name, error)
+        if not inside:
+            receipts.unavailable(job.name, error)
         raise
     if not results:
         assert signals.first is not None, "a call has a window, unless a signal came before it"
@@ -170,6 +172,12 @@ def _show(error: BaseException | None) -> None:
         say(text)
     elif isinstance(error, Exception) and not isinstance(error, (RanonceError, Stop)):
         sys.excepthook(type(error), error.with_traceback(of_the_job(error)), error.__traceback__)
+
+
+def _say_why(error: BaseException | None) -> None:
+    """Say what a receipt would have said of an end that prints nothing by itself."""
+    if isinstance(error, (RanonceError, TimeLimit)):
+        say(f"ranonce: {error}")
 
 
 async def _in_a_loop(job: Job[Any], call: Call, signals: _Signals) -> None:
