@@ -83,6 +83,8 @@ MOST_BYTES = 16 * 1024 * 1024
 BATCH = 100
 #: No more of what a destination said is kept.
 LONGEST_WORDS = 500  # characters
+#: The first words of what is said where nothing was sent, since the payload is none for its destination.
+UNFIT = "it was not sent: "
 #: Instants are kept to the millisecond by some stores.
 _STORED_SECONDS = 0.002
 #: No destination is obeyed that wants to be left alone for longer.

@@ -15,6 +15,7 @@ from ranonce.messages import (
     SENDING,
     SENT,
     UNDELIVERED,
+    UNFIT,
     UNSURE,
     Closing,
     Move,
@@ -231,6 +232,11 @@ def open_destination(outbox: Outbox, name: str, why: str) -> bool:
         return False
     outbox.exchange(name, closing=Closing(None, why))
     return True
+
+
+def is_payload(words: str | None) -> bool:
+    """Say whether a message was given up because nothing can be made of its payload: no retry mends that."""
+    return (words or "").startswith(UNFIT)
 
 
 def tally_of(answers: Mapping[str, Move | No]) -> int:

@@ -7,9 +7,12 @@ import re
 
 import pytest
 
+from ranonce.delivery.mail import Letterhead, address, mail_of
 from ranonce.lifecycle import Retention
 from ranonce.messages import DEAD, DROPPED, PENDING, SENDING, SENT, UNSURE, Closing
+from ranonce.timefmt import format_instant
 from tests.conftest import World
+from tests.outboxes import declare
 from tests.planted import Planted
 
 WINDOW = "2026-11-09T11"
@@ -65,8 +68,102 @@ def test_a_line_of_the_list_says_who_since_when_and_what_was_said_last(world, pl
     message = planted.message(WINDOW, tries=3, error="503 Service Unavailable")
     lines = world.ranonce("outbox", "list").out.decode().splitlines()
     assert re.split("  +", lines[0])[:4] == ["MESSAGE", "STATE", "DESTINATION", "JOB AND WINDOW"]
-    told = (str(message.seq), "pending (late)", "slack", f"j {WINDOW}", "3", "2026-11-09T11:00:05Z")
+    told = (str(message.seq), "pending (late)", "slack", f"j {WINDOW}", "-", "3", "0", "2026-11-09T11:00:05Z", "now")
     assert re.split("  +", lines[1]) == [*told, "503 Service Unavailable"]
+
+
+def test_messages_of_one_window_are_told_apart_by_their_own_keys(world, planted):
+    planted.message(WINDOW, "issue-1")
+    planted.message(WINDOW, "issue/2")
+    rows = [re.split("  +", line) for line in world.ranonce("outbox", "list").out.decode().splitlines()[1:3]]
+    assert [row[4] for row in rows] == ["issue-1", "issue/2"]
+
+
+def test_a_line_of_the_list_says_how_many_tries_count_and_how_many_there_are(world, planted):
+    declare(world, '[destinations.slack]\ntype = "http"\nurl = "http://x.example"\nmax_attempts = 5\n')
+    planted.message(WINDOW, tries=7, failures=2)
+    rows = [re.split("  +", line) for line in world.ranonce("outbox", "list").out.decode().splitlines()]
+    assert rows[0][5:7] == ["TAKEN", "FAILED"]
+    assert rows[1][5:7] == ["7", "2/5"]
+
+
+def test_a_line_of_the_list_says_when_the_next_try_is(world, planted):
+    due = planted.store.clock().wall + 86400 * 3
+    planted.message(WINDOW, due_at=due)
+    assert f"  next {format_instant(due)}  " in world.ranonce("outbox", "list").out.decode()
+
+
+def test_a_message_of_a_closed_destination_comes_next_when_that_opens(world, planted):
+    planted.message(WINDOW)
+    until = planted.store.clock().wall + 86400 * 3
+    planted.store.outbox().exchange("slack", closing=Closing(until, "429"))
+    assert f"  next {format_instant(until)}  " in world.ranonce("outbox", "list").out.decode()
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize(
+    ("good_for", "words"), [(86400.0 * 3, "lease until 20"), (-60.0, "its deliverer vanished; lease over since ")]
+)
+def test_a_message_that_is_being_sent_shows_its_lease_in_the_list_and_in_its_story(world, planted, good_for, words):
+    message = planted.message(WINDOW, **taken(planted, good_for=good_for) | {"lease_seconds": 86400.0 * 3})
+    assert words in world.ranonce("outbox", "list").out.decode()
+    assert f"  lease     {words}" in world.ranonce("outbox", "show", str(message.seq)).out.decode()
+
+
+def test_what_waits_for_a_dead_deliverer_is_said_to_be_the_next_ones(world, planted):
+    planted.message(WINDOW, **taken(planted, good_for=-1.0))
+    said = world.ranonce("outbox", "list").out.decode()
+    assert "slack: 1 that is being sent has no deliverer any more -> the next ranonce deliver decides" in said
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (UNSURE, "ranonce outbox resolve --destination slack --state unsure --as sent|not-sent --reason TEXT"),
+        (DEAD, "ranonce outbox retry --destination slack"),
+    ],
+)
+def test_below_the_list_stands_what_to_do_about_all_of_a_kind(world, planted, state, words):
+    for number in range(10):
+        planted.message(WINDOW, f"k{number}", state=state, error="no")
+    lines = world.ranonce("outbox", "list").out.decode().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"slack: 10 {state} -> ")]
+    assert words in line
+
+
+def test_a_payload_that_is_none_is_to_be_dropped_and_not_to_be_tried_again(world, planted):
+    message = planted.message(WINDOW, state=DEAD, error="it was not sent: `to`: 'nope' is no mail address")
+    said = world.ranonce("outbox", "list").out.decode().splitlines()[-2]
+    assert "resolve --destination slack --state dead --as dropped --reason TEXT; then mend the job" in said
+    assert "retry" not in said
+    shown = world.ranonce("outbox", "show", str(message.seq)).out.decode()
+    assert f"ranonce outbox resolve {message.seq} --as dropped --reason TEXT; then mend the job" in shown
+
+
+def test_a_destination_that_cannot_be_sent_to_is_said_below_the_list(world, planted):
+    declare(world, '[destinations.slack]\ntype = "http"\nurl = "https://${NOPE}"\n')
+    declare(world, '[destinations.mail]\ntype = "smpt"\n')
+    planted.message(WINDOW)
+    planted.message(WINDOW, destination="mail")
+    planted.message(WINDOW, destination="stranger")
+    lines = world.ranonce("outbox", "list").out.decode().splitlines()
+    assert any(line.startswith("slack cannot be sent to from here: ") and "NOPE" in line for line in lines)
+    assert any(line.startswith("mail cannot be sent to: ") and "'smpt'" in line for line in lines)
+    assert any(line.startswith("stranger is not declared here -> ") for line in lines)
+
+
+@pytest.mark.parametrize("words", [("--destination", "slak"), ("--job", "jj")])
+def test_a_list_of_what_nobody_knows_is_refused_with_the_nearest(world, planted, words):
+    planted.message(WINDOW)
+    said = world.ranonce("outbox", "list", *words)
+    assert said.exit == 64
+    assert {"slak": "slack", "jj": "mean j?"}[words[1]] in said.sentence
+
+
+def test_a_list_of_what_is_known_and_has_no_messages_is_empty(world, planted):
+    planted.message(WINDOW, state=SENT)
+    assert world.ranonce("outbox", "list", "--destination", "slack").out.decode() == "There is no such message.\n"
+    assert world.ranonce("outbox", "list", "--job", "j").exit == 0
 
 
 def test_the_list_is_narrowed_by_job_destination_and_state(world, planted):
@@ -74,14 +171,14 @@ def test_the_list_is_narrowed_by_job_destination_and_state(world, planted):
     planted.message(WINDOW, destination="mail", state=DEAD)
     assert listed(world, "--destination", "mail") == [(DEAD, "mail")]
     assert listed(world, "--state", "pending") == [(PENDING, "slack")]
-    assert listed(world, "--job", "other") == []
+    assert listed(world, "--job", "j", "--destination", "mail") == [(DEAD, "mail")]
 
 
 def test_a_list_that_is_cut_says_so_and_how_many_there_are(world, planted):
     for own in "abc":
         planted.message(WINDOW, own)
     said = world.ranonce("outbox", "list", "--limit", "2").out.decode()
-    assert said.splitlines()[-1] == "There are more (--limit N). Not delivered: 3 pending."
+    assert said.splitlines()[4] == "There are more (--limit N). Not delivered: 3 pending."
     assert json.loads(world.ranonce("outbox", "list", "--limit", "2", "--json").out)["more"] is True
 
 
@@ -92,9 +189,9 @@ def test_where_nothing_waits_the_list_says_so(world, planted):
 def test_a_destination_that_is_closed_is_said_below_the_list(world, planted):
     planted.message(WINDOW)
     planted.store.outbox().exchange("slack", closing=Closing(planted.store.clock().wall + 3600, "429"))
-    last = world.ranonce("outbox", "list").out.decode().splitlines()[-1]
-    assert last.startswith("slack is closed until ")
-    assert last.endswith(": 429")
+    lines = world.ranonce("outbox", "list").out.decode().splitlines()
+    (line,) = [line for line in lines if line.startswith("slack is closed until ")]
+    assert line.endswith(": 429 -> ranonce outbox retry --destination slack")
 
 
 # --- show -----------------------------------------------------------------------------------------------------------
@@ -151,6 +248,42 @@ def test_a_message_that_is_not_there_is_a_sentence(world, planted):
     assert said.sentence.startswith("ranonce: there is no message '99'.")
 
 
+@pytest.mark.parametrize(
+    ("table", "known"),
+    [
+        ('type = "http"\nurl = "http://x.example"', {"Idempotency-Key": '"s/j:2026-11-09T11/slack/a"'}),
+        ('type = "http"\nurl = "http://x.example"\nkey_header = "X-Key"', {"X-Key": "s/j:2026-11-09T11/slack/a"}),
+        ('type = "http"\nurl = "http://x.example"\nsecret = "${S}"', {"webhook-id": "s/j:2026-11-09T11/slack/a"}),
+        ('type = "command"\ncommand = ["/bin/true"]', {"RANONCE_MESSAGE_KEY": "s/j:2026-11-09T11/slack/a"}),
+        ('type = "sql"\nurl = "sqlite:////srv/x.db"', {"key in ranonce_inbox": "s/j:2026-11-09T11/slack/a"}),
+        ('type = "nats"\nurl = "nats://x"\nsubject = "j"', {"Nats-Msg-Id": "s/j:2026-11-09T11/slack/a"}),
+        (
+            'type = "github"\ntoken = "${T}"',
+            {"marker in the comment": "<!-- ranonce-message s/j:2026%2D11%2D09T11/slack/a -->"},
+        ),
+        (
+            'type = "smtp"\nhost = "x"\nfrom = "jobs@x.example"\nto = "Ann <ann@x.example>"',
+            {"recipient": "ann@x.example", "X-Ranonce-Key": "s/j:2026-11-09T11/slack/a"},
+        ),
+    ],
+)
+def test_a_story_says_by_what_the_destination_knows_the_message(world, planted, table, known):
+    declare(world, f'[destinations.slack]\nprefix = "s"\n{table}\n')
+    message = planted.message(WINDOW, "a", state=UNSURE)
+    told = json.loads(world.ranonce("outbox", "show", str(message.seq), "--json").out)["known_as"]
+    assert known.items() <= told.items()
+    shown = world.ranonce("outbox", "show", str(message.seq)).out.decode()
+    assert all(f"  known as  {name}: {value}\n" in shown for name, value in known.items())
+
+
+def test_a_mail_that_is_in_doubt_is_looked_for_by_the_message_id_that_it_was_sent_with(world, planted):
+    declare(world, '[destinations.slack]\ntype = "smtp"\nhost = "x"\nfrom = "jobs@x.example"\nto = "ann@x.example"\n')
+    message = planted.message(WINDOW, "a", state=UNSURE)
+    head = Letterhead(address("jobs@x.example"), address("ann@x.example"), "x")
+    (line,) = [line for line in mail_of(message, message.key, head).raw.splitlines() if line.startswith(b"Message-ID")]
+    assert f"known as  {line.decode()}\n" in world.ranonce("outbox", "show", str(message.seq)).out.decode()
+
+
 # --- resolve --------------------------------------------------------------------------------------------------------
 
 
@@ -202,9 +335,9 @@ def test_a_message_that_is_being_sent_is_left_to_its_deliverer(world, planted):
     message = planted.message(WINDOW, **taken(planted, good_for=30.0))
     said = world.ranonce("outbox", "resolve", str(message.seq), "--as", "sent", "--reason", "x")
     assert said.exit == 75
-    assert said.out.decode().splitlines()[1] == (
-        f"  message {message.seq} is being sent at this moment. Wait for what becomes of it."
-    )
+    told = said.out.decode().splitlines()[1]
+    assert told.startswith(f"  message {message.seq} is being sent at this moment (lease until ")
+    assert told.endswith("). Wait for what becomes of it.")
     assert state(planted, message.key) == SENDING
     assert notes(planted) == []
 
@@ -277,9 +410,21 @@ def test_all_messages_to_one_destination_are_tried_now_but_those_in_doubt(world,
     messages = [planted.message(WINDOW, own, state=at) for own, at in (("a", PENDING), ("b", DEAD), ("c", UNSURE))]
     said = world.ranonce("outbox", "retry", "--destination", "slack", "--json")
     told = json.loads(said.out)
-    assert (said.exit, told["changed"]) == (0, 2)
+    assert (said.exit, told["changed"]) == (80, 2)
     assert [each["message"] for each in told["left"]] == [messages[2].seq]
     assert [state(planted, each.key) for each in messages] == [PENDING, PENDING, UNSURE]
+
+
+def test_many_that_may_have_been_received_are_told_in_one_line_with_what_to_do(world, planted):
+    for number in range(12):
+        planted.message(WINDOW, f"k{number}", state=UNSURE)
+    said = world.ranonce("outbox", "retry", "--destination", "slack")
+    assert said.exit == 80
+    lines = said.out.decode().splitlines()
+    assert lines[0] == "0 messages to be tried now."
+    assert len(lines) == 2
+    assert lines[1].startswith("  12 messages to slack may have been received already, and could be received twice -> ")
+    assert "ranonce outbox resolve --destination slack --state unsure --as sent|not-sent --reason TEXT" in lines[1]
 
 
 def test_a_destination_that_is_misspelt_is_refused_with_the_nearest(world, planted):

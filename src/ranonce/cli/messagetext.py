@@ -6,33 +6,40 @@ import sys
 
 from ranonce.cli.report import instant, kept, with_instants
 from ranonce.errors import UsageError
-from ranonce.messages import DEAD, DROPPED, PENDING, SENDING, SENT, UNSURE
+from ranonce.messages import DEAD, DROPPED, PENDING, SENDING, SENT, UNSURE, lease_over
 from ranonce.names import plain
+from ranonce.timefmt import format_instant
+from ranonce.undelivered import is_payload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from ranonce.lifecycle import Event
     from ranonce.messages import Message
+    from ranonce.stores.base import Clock
 
 #: So much of a body is shown; `--body` writes all of it.
 SHOWN_BYTES = 4096
 
 
-def story(message: Message, *, late: bool, declared: bool) -> Iterator[str]:
-    """Tell all that is known of a message, without its body."""
+def story(
+    message: Message, *, late: bool, declared: bool, there: Mapping[str, str], clock: Clock, closed: float | None
+) -> Iterator[str]:
+    """Tell all that is known of a message, without its body. `there` is by what its destination knows it, `closed`
+    until when that is closed."""
     yield plain(f"message {message.seq} to {message.destination}: {message.state}{', and late' if late else ''}.")
     origin = f"{message.run.job} {message.run.window}, attempt {message.attempt}, generation {message.generation}"
     told = {
         "key": message.key,
         "from": origin + (f", item {message.item}" if message.item else ""),
         "emitted": instant(message.created_at),
-        "tries": f"{message.tries}, of them failed: {message.failures}",
-        "due": instant(message.due_at) if message.state == PENDING else None,
+        "tries": f"taken {_times(message.tries)}, of them failed: {message.failures}",
+        "due": _when_due(message, closed) if message.state == PENDING else None,
         "taken": instant(message.taken_at) if message.taken_at is not None else None,
         "sender": message.sender or None,
+        "lease": standing_of(message, clock, None) if message.state == SENDING else None,
         "settled": instant(message.settled_at) if message.settled_at is not None else None,
         "in doubt": f"since {instant(message.doubt_since)}" if message.doubt_since is not None else None,
         "receipt": message.receipt,
@@ -42,10 +49,54 @@ def story(message: Message, *, late: bool, declared: bool) -> Iterator[str]:
         "digest": message.digest,
     }
     yield from (plain(f"  {name:<9} {value}") for name, value in told.items() if value)
+    yield from (plain(f"  known as  {name}: {value}") for name, value in there.items())
     if not declared:
         yield "  the configuration here does not declare its destination"
-    if (step := what_to_do(message)) is not None:
+    if (step := what_to_do(message, clock)) is not None:
         yield plain(f"  next      {step}")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _when_due(message: Message, closed: float | None) -> str:
+    shut = f"; its destination is closed until {format_instant(closed)}" if closed is not None else ""
+    return f"{format_instant(message.due_at)}{shut}"
+
+
+def standing_of(message: Message, clock: Clock, closed: float | None) -> str | None:
+    """Say until when a message is left as it is: its next try, or its deliverer's lease; None where nothing is to come.
+
+    `closed` is until when its destination is closed.
+    """
+    if message.state == PENDING:
+        due = max(message.due_at, closed or 0.0)
+        return f"next {time_of(due, clock.wall)}" if due > clock.wall else "now"
+    if message.state != SENDING:
+        return None
+    if lease_over(message, clock.domain, clock.now, clock.wall):
+        return f"its deliverer vanished; lease over since {time_of(lease_end(message, clock), clock.wall)}"
+    return f"lease until {time_of(lease_end(message, clock), clock.wall)}"
+
+
+def lease_end(message: Message, clock: Clock) -> float:
+    """Return when the lease of a message that is being sent ends, or has ended (unix seconds)."""
+    if message.lease_domain == clock.domain:
+        return clock.wall + message.lease_until - clock.now
+    return (message.taken_at or 0.0) + message.lease_seconds
+
+
+def time_of(at: float, now: float) -> str:
+    """Print an instant as short as it is clear: of this day, only its time."""
+    whole = format_instant(max(at, 0.0))
+    return whole[11:] if whole[:10] == format_instant(now)[:10] else whole
+
+
+def own_key(message: Message) -> str:
+    """Return what tells a message from others of its window and destination; empty where nothing does."""
+    own = message.key.split("/", 2)[-1]
+    return "" if own == "-" else own
 
 
 def as_json(message: Message, *, late: bool) -> dict[str, Any]:
@@ -98,10 +149,18 @@ def is_about(event: Event, message: Message) -> bool:
     return (isinstance(numbers, list) and message.seq in numbers) or event.data.get("message") == message.key
 
 
-def what_to_do(message: Message) -> str | None:
+def what_to_do(message: Message, clock: Clock) -> str | None:
     """Return the command that helps."""
+    if message.state == SENDING:
+        if lease_over(message, clock.domain, clock.now, clock.wall):
+            return "ranonce deliver decides what becomes of it: tried again where that can do no harm, else unsure"
+        return "wait for its deliverer"
     if message.state == UNSURE:
         return f"see whether it arrived: ranonce outbox resolve {message.seq} --as sent|not-sent --reason TEXT"
+    if message.state == DEAD and is_payload(message.error):
+        anew = f"ranonce rerun {message.run.job} {message.run.window} --resend --reason TEXT"
+        dropped = f"ranonce outbox resolve {message.seq} --as dropped --reason TEXT"
+        return f"a payload stays as it is: {dropped}; then mend the job and have it emitted anew: {anew}"
     if message.state == DEAD:
         again = f"ranonce outbox retry {message.seq}"
         return f"mend what it says, then {again}, or: ranonce outbox resolve {message.seq} --as dropped --reason TEXT"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
-from ranonce.cli.messagetext import as_json, body_as_json, body_lines, is_about, last_words, since, story, write_body
+from ranonce.cli.messagetext import as_json, body_as_json, body_lines, is_about, story, write_body
 from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command, Option
+from ranonce.cli.outboxlist import left_as_they_are, rows, steps
 from ranonce.cli.person import LONGEST_TEXT, who
-from ranonce.cli.report import instant, table, with_instants, write, write_json
-from ranonce.errors import EX_PERSON_NEEDED, EX_TRY_LATER, EX_USAGE, UsageError
+from ranonce.cli.probe import unknown_job
+from ranonce.cli.report import with_instants, write, write_json
+from ranonce.delivery.knownas import known_as
+from ranonce.errors import EX_PERSON_NEEDED, EX_TRY_LATER, EX_USAGE, ConfigError, UsageError
 from ranonce.messages import DEAD, DROPPED, PENDING, SENDING, SENT, STATES, UNDELIVERED, UNSURE, No
 from ranonce.names import check_job_name, check_name, plain
 from ranonce.settings import nearest
@@ -19,6 +22,7 @@ from ranonce.undelivered import (
     Destinations,
     counted,
     every,
+    is_closed,
     open_destination,
     resolve_all,
     retry_all,
@@ -46,8 +50,6 @@ OPTIONS = {
 }
 EVERYWHERE = {option.name for option in LEDGER_OPTIONS}
 LISTED = 100
-#: So many messages that stay as they are, are named.
-NAMED = 10
 IN_ORDER = (UNSURE, DEAD, SENDING, PENDING, SENT, DROPPED)
 
 COMMAND = Command(
@@ -101,6 +103,7 @@ class _Outbox:
 
     def __init__(self, parsed: Parsed, environ: Mapping[str, str], *, reading: bool) -> None:
         self.parsed = parsed
+        self.environ = environ
         config = read_config(parsed, environ, pass_over=True)
         self.destinations = Destinations(config)
         if "job" in parsed.options:
@@ -126,6 +129,8 @@ class _Outbox:
         everything = STATES if self.parsed.flag("all") else UNDELIVERED
         wanted = self._wanted(frozenset(states) if states else everything)
         found = worst_first(self.outbox, wanted, limit + 1)
+        if not found:
+            self._refuse_unknown()
         now = self.ledger.store.clock().wall
         found, more = found[:limit], len(found) > limit
         if self.parsed.flag("json"):
@@ -143,28 +148,27 @@ class _Outbox:
         if not found:
             write(["There is no such message." if self.parsed.options.keys() & OPTIONS[LIST] else "All is delivered."])
             return
-        rows = [
-            (
-                str(message.seq),
-                message.state + (" (late)" if self._late(message, now) else ""),
-                message.destination,
-                f"{message.run.job} {message.run.window}",
-                str(message.tries),
-                instant(since(message)),
-                last_words(message),
-            )
-            for message in found
-        ]
-        write(table(("MESSAGE", "STATE", "DESTINATION", "JOB AND WINDOW", "TRIES", "SINCE", "LAST WORDS"), rows))
+        clock = self.ledger.store.clock()
         waiting = standings(self.outbox, self.outbox.destinations(), self.destinations, now)
+        closed = {each.destination: each.closed_until for each in waiting if each.closed_until is not None}
+        write(rows(found, self.destinations, clock, closed, lambda message: self._late(message, now)))
         if more:
             counts = counted(waiting, self.parsed.get("job"))
             told = ", ".join(f"{counts[state]:,} {state}" for state in IN_ORDER if state in counts)
             write(["", f"There are more (--limit N). Not delivered: {told or 'none'}."])
-        for each in waiting:
-            if each.closed_until is not None and self.parsed.get("destination") in (None, each.destination):
-                why = f": {each.closed_why}" if each.closed_why else ""
-                write([plain(f"{each.destination} is closed until {format_instant(each.closed_until)}{why}")])
+        if hints := list(steps(found, waiting, self.destinations, clock, self.environ)):
+            write([*([] if more else [""]), *hints])
+
+    def _refuse_unknown(self) -> None:
+        """Refuse a job or a destination that nobody knows: it may be misspelt. UsageError."""
+        job, destination = self.parsed.get("job"), self.parsed.get("destination")
+        if destination is not None and not self.outbox.messages(Wanted(destination=destination), limit=1):
+            self._known_destination(destination, [])
+        if job is not None and not self.outbox.messages(Wanted(job=job), limit=1):
+            config = self.destinations.config
+            known = {*config.jobs, *config.broken, *(each.name for each in self.ledger.store.jobs())}
+            if job not in known:
+                raise unknown_job(job, sorted(known))
 
     def _late(self, message: Message, now: float) -> bool:
         late_after = self.destinations.late_after(message.destination)
@@ -186,15 +190,26 @@ class _Outbox:
         now = self.ledger.store.clock().wall
         if self.parsed.flag("json"):
             told = [with_instants({"at": each.at, "reason": each.reason, "host": each.host}) for each in events]
-            write_json({**as_json(message, late=self._late(message, now)), **body_as_json(message), "events": told})
+            whole = {**as_json(message, late=self._late(message, now)), "known_as": self._there(message)}
+            write_json({**whole, **body_as_json(message), "events": told})
             return 0
+        queue = self.outbox.queue(message.destination, 0, sending=False)
+        closed = queue.closed_until if is_closed(queue) else None
         declared = self.destinations.declared(message.destination)
-        write(story(message, late=self._late(message, now), declared=declared))
+        late = self._late(message, now)
+        clock = self.ledger.store.clock()
+        write(story(message, late=late, declared=declared, there=self._there(message), clock=clock, closed=closed))
         write(
             plain(f"  {format_instant(event.at)}  {event.reason}; by {event.data.get('by', '-')}") for event in events
         )
         write(body_lines(message))
         return 0
+
+    def _there(self, message: Message) -> dict[str, str]:
+        """Return by what its destination knows a message, where the configuration here knows the destination."""
+        declared = self.destinations.declared(message.destination)
+        spec = self.destinations.spec(message.destination) if declared else None
+        return {} if spec is None or isinstance(spec, ConfigError) else known_as(spec, message, self.environ)
 
     def _message(self, name: str) -> Message:
         """Return a message by its number or its key. UsageError where there is none."""
@@ -272,8 +287,7 @@ class _Outbox:
     ) -> int:
         """Print what became of messages; return the exit status.
 
-        Where messages were named, each that stays as it is counts; where all of a kind were meant, those that can be
-        changed were.
+        Each that stays as it is counts; but where all of a kind were resolved, those that could be were.
         """
         changed = tally_of(answers)
         refused = [(message, answers[message.key]) for message in messages if message.key in answers]
@@ -293,10 +307,8 @@ class _Outbox:
         else:
             write(f"{name} is open." for name in opened)
             write([f"{_messages(changed)} {what}."])
-            write(plain(f"  {f'{answer.sentence} {answer.next_step}'.strip()}") for _, answer in left[:NAMED])
-            if len(left) > NAMED:
-                write([f"  and {len(left) - NAMED:,} more stay as they are"])
-        if bulk:
+            write(map(plain, left_as_they_are(left, event, self.ledger.store.clock())))
+        if bulk and event == "resolved" and changed:
             return 0
         return max((_status(message, event) for message, _ in left), key=_WORSE.index, default=0)
 

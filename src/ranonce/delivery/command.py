@@ -19,7 +19,7 @@ import subprocess
 from ranonce.delivery.pool import Pool
 from ranonce.errors import UsageError
 from ranonce.liveness import boot_clock
-from ranonce.messages import DELIVERED, LONGEST_WORDS, NOT_RECEIVED, REFUSED, UNKNOWN, Answer
+from ranonce.messages import DELIVERED, LONGEST_WORDS, NOT_RECEIVED, REFUSED, UNFIT, UNKNOWN, Answer
 from ranonce.settings import argv, exit_codes
 from ranonce.timefmt import shown
 
@@ -88,7 +88,7 @@ class CommandCarrier:
         try:
             arguments = self._arguments(message)
         except UsageError as error:
-            return Answer(REFUSED, error.sentence)
+            return Answer(REFUSED, f"{UNFIT}{error.sentence}")
         try:
             process = subprocess.Popen(  # the configuration says what is run, and no shell reads it
                 arguments,

@@ -26,7 +26,7 @@ from ranonce.delivery.pool import Pool
 from ranonce.delivery.spec import FOREVER, from_environment
 from ranonce.errors import ConfigError, UsageError
 from ranonce.jsontext import compact
-from ranonce.messages import DELIVERED, NOT_RECEIVED, REFUSED, THROTTLED, UNKNOWN, Answer
+from ranonce.messages import DELIVERED, NOT_RECEIVED, REFUSED, THROTTLED, UNFIT, UNKNOWN, Answer
 from ranonce.record import Record
 from ranonce.settings import http_date, text
 from ranonce.timefmt import format_instant, shown
@@ -179,7 +179,7 @@ class GithubCarrier:
         try:
             comment = comment_of(message, None if default is None else str(default))
         except UsageError as error:
-            return Answer(REFUSED, f"it was not sent: {error}")
+            return Answer(REFUSED, f"{UNFIT}{error}")
         mark = marker(self._site.spec.key(message))
         deadline = time.monotonic() + self._site.spec.route.timeout
         if message.doubt_since is not None or message.tries > 1:

@@ -24,7 +24,7 @@ from ranonce.delivery.pool import Pool
 from ranonce.delivery.signing import secrets_of, signed
 from ranonce.delivery.spec import DELIVERER, from_environment
 from ranonce.errors import ConfigError, UsageError
-from ranonce.messages import NOT_RECEIVED, REFUSED, UNKNOWN, Answer, Message
+from ranonce.messages import NOT_RECEIVED, REFUSED, UNFIT, UNKNOWN, Answer, Message
 from ranonce.record import Record
 from ranonce.settings import nearest, text
 from ranonce.storeurl import StoreText, expand
@@ -240,7 +240,7 @@ class HttpCarrier:
         for name, value in headers.items():
             problem = header_problem(value)
             if problem is not None:
-                return Answer(REFUSED, f"it was not sent: {shown(value)} cannot be the header {name}, {problem}")
+                return Answer(REFUSED, f"{UNFIT}{shown(value)} cannot be the header {name}, {problem}")
         assert message.body is not None, "a message is sent with its body"
         try:
             written = request(how.method, how.address.target, headers, message.body)

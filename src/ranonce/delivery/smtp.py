@@ -27,7 +27,7 @@ from ranonce.delivery.pool import Pool
 from ranonce.delivery.smtpline import PLAIN, STARTTLS, TLS, Line, Lost, Refusal, Session, said, to_be_mended
 from ranonce.delivery.spec import from_environment
 from ranonce.errors import ConfigError, UsageError
-from ranonce.messages import NOT_RECEIVED, REFUSED, UNKNOWN, Answer
+from ranonce.messages import NOT_RECEIVED, REFUSED, UNFIT, UNKNOWN, Answer
 from ranonce.names import shown_path
 from ranonce.settings import nearest, text, whole
 from ranonce.timefmt import shown
@@ -166,7 +166,7 @@ class MailCarrier:
         try:
             mail = mail_of(message, self._spec.key(message), self._head)
         except NoMail as error:
-            return Answer(REFUSED, f"{error}")
+            return Answer(REFUSED, f"{UNFIT}{error}")
         give_up = time.monotonic() + self._line.timeout
         try:
             session = self._connected(give_up)
