@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from threading import Thread
 
+from ranonce.delivery.book import FIRST_PAUSE_SECONDS
 from ranonce.delivery.orders import spread
 from ranonce.delivery.witness import Witness
-from ranonce.delivery.worker import FIRST_PAUSE_SECONDS, Worker
+from ranonce.delivery.worker import Worker
 from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable
 from ranonce.messages import lease_over, take
 from ranonce.record import Record
