@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.delivery.outboxes import declare, fill, let_leases_end, received, receiver, shell, states
+from ranonce.messages import UNSURE, Closing, Move
+from tests.delivery.outboxes import declare, fill, let_leases_end, messages, received, receiver, shell, states
 from tests.world import wait_until
 
 HOLD = 'cat > /dev/null; echo "$RANONCE_MESSAGE_KEY" >> "$PIDS/begun"; while test -e "$PIDS/hold"; do sleep 0.02; done'
@@ -123,7 +124,69 @@ def test_messages_that_wait_for_their_next_try_are_no_failure(world):
     shell(world, "exit 75")
     put(world, "a")
     ran = world.ranonce("deliver")
-    assert (ran.exit, ran.sentence) == (75, "sent=0 waiting=1 unsure=0 dead=0")
+    assert ran.exit == 75
+    why, sums = ran.err.splitlines()
+    assert why.startswith("web: back-off until ")
+    assert sums == "sent=0 waiting=1 unsure=0 dead=0"
+
+
+def test_a_destination_that_is_closed_is_why_its_messages_wait(world):
+    receiver(world)
+    put(world, "a")
+    with world.opened() as store:
+        store.outbox().exchange("web", closing=Closing(store.clock().wall + 86400.0, "it answered 429"))
+    why = world.ranonce("deliver").err.splitlines()[0]
+    assert why.startswith("web: closed until ")
+    assert why.endswith("Z: it answered 429 -> ranonce outbox retry --destination web")
+
+
+@pytest.mark.every_store
+def test_what_another_deliverer_has_is_said_with_its_lease(world):
+    shell(world, HOLD, "web", timeout="30s")
+    (world.pids / "hold").touch()
+    put(world, "a")
+    deliverer = world.start("deliver")
+    wait_until(lambda: begun(world))
+    assert world.ranonce("deliver").err.splitlines()[0].startswith("web: 1 being sent by a deliverer (lease until ")
+    world.let_go()
+    assert deliverer.ends().exit == 0
+
+
+def test_many_messages_that_are_alike_are_one_line_and_a_count(world):
+    shell(world, "kill -9 $$", concurrency=1)
+    put(world, *(f"k{number}" for number in range(10)))
+    first, others, sums = world.ranonce("deliver").err.splitlines()
+    assert "ranonce outbox resolve 1 --as sent|not-sent --reason TEXT" in first
+    assert others == (
+        "ranonce: 9 more messages to web are unsure, like message 1. "
+        "What to do: ranonce outbox list --destination web --state unsure"
+    )
+    assert sums == "sent=0 waiting=0 unsure=10 dead=0"
+
+
+def test_messages_with_different_words_are_told_one_by_one(world):
+    shell(world, 'cat > /dev/null; echo "no $RANONCE_MESSAGE_KEY" >&2; exit 65')
+    put(world, "a", "b", "c")
+    assert len(world.ranonce("deliver").err.splitlines()) == 4
+
+
+def test_a_payload_that_is_none_is_dropped_and_its_job_mended(world):
+    declare(world, "web", type="smtp", host="127.0.0.1", port=9, **{"from": "jobs@x.example"})
+    put(world, "a")
+    said = world.ranonce("deliver").err.splitlines()[0]
+    assert "json, text/plain or message/rfc822. Mend the job, and drop it:" in said
+    assert "ranonce outbox resolve 1 --as dropped --reason TEXT" in said
+    assert "retry" not in said
+
+
+def test_messages_for_an_undeclared_destination_are_told_by_how_they_stand(world):
+    put(world, "a", "b", destination="elsewhere")
+    with world.opened() as store:
+        found = messages(store, "elsewhere")
+        moves = [Move(each, each.replace(state=UNSURE)) for each in found[:1]]
+        store.outbox().exchange("elsewhere", moves)
+    said = world.ranonce("deliver").err
+    assert "2 messages are for 'elsewhere' (1 unsure, 1 waiting), which this configuration does not declare." in said
 
 
 def test_several_destinations_are_summed_up_one_by_one(world):
@@ -183,7 +246,7 @@ def test_messages_to_a_destination_that_is_not_declared_wait_and_are_said_once(w
     put(world, "c", day=1)
     ran = world.ranonce("deliver")
     assert ran.exit == 78
-    assert ran.err.count("2 messages wait for 'elsewhere', which this configuration does not declare.") == 1
+    assert ran.err.count("2 messages are for 'elsewhere' (2 waiting), which this configuration does not declare.") == 1
     assert (len(received(file)), standing(world, "elsewhere")) == (1, {"pending": 2})
 
 

@@ -7,6 +7,7 @@ import os
 import select
 import sys
 
+from ranonce.cli.delivertext import Problems, counts, undeclared, why_waiting
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command, Option
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ranonce.config import Config
     from ranonce.delivery.base import Spec
     from ranonce.ledger import OpenLedger
-    from ranonce.messages import Message
 
 #: A worker that was told to end is waited for this much longer than its longest time limit.
 LEAVING_SECONDS = 20.0
@@ -114,7 +114,9 @@ class _Delivery:
         self._quiet = parsed.flag("quiet")
         self._sent: dict[str, int] = {}
         self._terminal = not (self._as_json or self._quiet) and sys.stderr.isatty()
-        self._shown_at = 0.0
+        self._shown_at = boot_clock()
+        self._line = False  # whether the terminal's cursor stands behind how far it has come
+        self._problems = Problems(self._say_alone)
 
     def run(self) -> int:
         """Deliver, and return the exit status."""
@@ -187,12 +189,7 @@ class _Delivery:
         outbox = ledger.store.outbox()
         strangers = [name for name in outbox.destinations() if not destinations.declared(name)]
         for name in strangers:
-            count = sum(tally.count for tally in outbox.tally(name, 0.0))
-            which = "1 message waits" if count == 1 else f"{count} messages wait"
-            say(
-                f"ranonce: {which} for {plain(name)!r}, which this configuration does not declare. "
-                f"Declare it as [destinations.{plain(name)}], or say that they need not go out: ranonce outbox resolve"
-            )
+            say(f"ranonce: {undeclared(name, outbox.tally(name, 0.0))}")
         return strangers
 
     # --- while it goes on ---
@@ -219,6 +216,7 @@ class _Delivery:
                 break
             self._signals.wait(0.2)
         self._tell(crew)
+        self._problems.sum_up()
 
     def _tell(self, crew: Crew) -> None:
         for told in crew.news():
@@ -228,8 +226,9 @@ class _Delivery:
                 say(plain(f"ranonce: {where}{told.sentence} {told.next_step}".rstrip()))
             else:
                 self._tell_of(told)
+        self._problems.sum_up(at_once=not crew.working)
         if self._terminal and boot_clock() - self._shown_at > PROGRESS_SECONDS:
-            self._shown_at = boot_clock()
+            self._shown_at, self._line = boot_clock(), True
             _write(2, f"\rsent {sum(self._sent.values())} …".encode(), patience=0)
 
     def _tell_of(self, told: Settled) -> None:
@@ -239,25 +238,29 @@ class _Delivery:
         if self._as_json:
             _print(_as_json(told))
         if message.state in (UNSURE, DEAD):
-            self._break_line()
-            say(plain(f"ranonce: {_problem(message)}"))
+            self._problems.tell(message)
+
+    def _say_alone(self, sentence: str) -> None:
+        self._break_line()
+        say(plain(f"ranonce: {sentence}"))
 
     def _break_line(self) -> None:
-        if self._terminal and self._shown_at:
-            _write(2, b"\r", patience=0)
+        if self._line:
+            self._line = False
+            _write(2, b"\r\x1b[K", patience=0)
 
     # --- what it comes to ---
 
     def _sum_up(self, ledger: OpenLedger, names: Sequence[str], misconfigured: bool) -> int:
         outbox = ledger.store.outbox()
-        counts = {}
+        by_name = {}
         for name in sorted({*names, *self._sent}):
             found = {"sent": self._sent.get(name, 0), "waiting": 0, "unsure": 0, "dead": 0}
             for tally in outbox.tally(name, 0.0):
                 kind = {PENDING: "waiting", SENDING: "waiting", UNSURE: "unsure", DEAD: "dead"}[tally.state]
                 found[kind] += tally.count
-            counts[name] = found
-        whole = {kind: sum(found[kind] for found in counts.values()) for kind in ("sent", "waiting", "unsure", "dead")}
+            by_name[name] = found
+        whole = {kind: sum(found[kind] for found in by_name.values()) for kind in ("sent", "waiting", "unsure", "dead")}
         status = (
             EX_PERSON_NEEDED
             if whole["unsure"] or whole["dead"]
@@ -269,13 +272,16 @@ class _Delivery:
         )
         self._break_line()
         if self._as_json:
-            _print({"event": "delivered", **whole, "destinations": counts})
+            _print({"event": "delivered", **whole, "destinations": by_name})
         elif not self._quiet:  # what is new of what needs somebody was said already: no mail every minute
-            busy = {name: found for name, found in counts.items() if any(found.values())}
+            busy = {name: found for name, found in by_name.items() if any(found.values())}
+            for name in busy:
+                if busy[name]["waiting"] and (why := why_waiting(outbox.queue(name, 0))) is not None:
+                    say(why)
             if len(busy) > 1:
                 for name, found in busy.items():
-                    say(plain(f"{name}: {_counts(found)}"))
-            say(_counts(whole))
+                    say(plain(f"{name}: {counts(found)}"))
+            say(counts(whole))
         return status
 
 
@@ -289,20 +295,6 @@ def _asked(named: Sequence[str], destinations: Destinations) -> list[str]:
                 nearest(name, declared) if declared else f"Declare it as [destinations.{plain(name)}].",
             )
     return list(dict.fromkeys(named)) or declared
-
-
-def _counts(found: Mapping[str, int]) -> str:
-    return " ".join(f"{kind}={count}" for kind, count in found.items())
-
-
-def _problem(message: Message) -> str:
-    """Say what has become of a message that needs somebody, and what to do."""
-    next_step = (
-        f"Look, then say what became of it: ranonce outbox resolve {message.seq} --as sent|not-sent --reason TEXT"
-        if message.state == UNSURE
-        else f"Once that is mended: ranonce outbox retry {message.seq}"
-    )
-    return f"message {message.seq} ({message.key}) is {message.state}: {message.error}. {next_step}"
 
 
 def _as_json(told: Settled) -> dict[str, object]:

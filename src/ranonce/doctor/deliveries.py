@@ -5,7 +5,6 @@ Nothing is sent, and no destination is asked anything.
 
 from __future__ import annotations
 
-from ranonce.delivery.command import argv
 from ranonce.delivery.spec import DELIVERER, unusable
 from ranonce.doctor.finding import PROBLEM, RESTORE, Check, few, step_of
 from ranonce.doctor.jobs import program
@@ -13,6 +12,7 @@ from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
 from ranonce.messages import DEAD, UNDELIVERED, UNSURE, lease_over
 from ranonce.names import plain, shown_path
+from ranonce.settings import argv
 from ranonce.timefmt import format_duration, format_instant
 from ranonce.undelivered import Destinations, standings
 
