@@ -18,8 +18,8 @@ from tests.servers import forget
 from tests.world import World
 
 TABLES = (
-    *("jobs", "leases", "runs", "events", "steps", "outbox", "destinations", "gates", "ledger", "schedules", "epochs"),
-    *("tombstones", "pruning"),
+    *("jobs", "leases", "runs", "events", "steps", "outbox", "bodies", "destinations", "gates", "ledger"),
+    *("schedules", "epochs", "tombstones", "pruning"),
 )
 
 

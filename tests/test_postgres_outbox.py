@@ -320,10 +320,13 @@ def test_a_server_that_fails_while_deliverers_work_makes_nothing_be_sent_twice_a
         "UPDATE outbox SET digest = repeat('0', 64)",
         "UPDATE outbox SET destination = 'mail'",
         "UPDATE outbox SET window_start = 0",
-        "UPDATE outbox SET body = 'other'",
-        "UPDATE outbox SET body = NULL",  # of one that waits
         "DELETE FROM outbox",
         "TRUNCATE outbox",
+        "UPDATE bodies SET body = 'other'",
+        "UPDATE bodies SET seq = seq + 1",
+        "DELETE FROM bodies",  # of one that waits
+        "TRUNCATE bodies",
+        "INSERT INTO bodies SELECT seq, 'other' FROM bodies ON CONFLICT (seq) DO UPDATE SET body = excluded.body",
         "UPDATE steps SET result = 'other'",
         "INSERT INTO outbox SELECT * FROM outbox",
     ],
@@ -332,22 +335,48 @@ def test_what_a_message_or_a_step_is_cannot_be_changed(url, ledger, statement):
     held = claim(ledger, 0)
     mark(ledger, held, "item", message(ledger, held, "a"), result=b"7")
     with admin(url) as connection:
-        before = connection.execute("SELECT * FROM outbox, steps").fetchall()
+        before = connection.execute("SELECT * FROM outbox, bodies, steps").fetchall()
         with pytest.raises((psycopg.errors.RaiseException, psycopg.errors.UniqueViolation)):
             connection.execute(statement)
-        assert connection.execute("SELECT * FROM outbox, steps").fetchall() == before
+        assert len(before) == 1
+        assert connection.execute("SELECT * FROM outbox, bodies, steps").fetchall() == before
+
+
+def test_a_body_that_is_not_waited_for_is_removed_and_not_changed(url, ledger):
+    emit(ledger, 0)
+    with admin(url) as connection:
+        connection.execute("UPDATE outbox SET state = 'sent'")
+        with pytest.raises(psycopg.errors.RaiseException, match="a body is not changed"):
+            connection.execute("UPDATE bodies SET body = 'other'")
+        connection.execute("DELETE FROM bodies")
+    [known] = ledger.store.outbox().messages(Wanted())
+    assert ledger.store.outbox().message(known.seq).body is None
+    assert ledger.store.upkeep().problems(deep=True) == []
+
+
+def test_the_body_of_a_message_that_is_removed_goes_with_it_and_no_other(url, ledger):
+    for number, key in enumerate("ab"):
+        emit(ledger, number, key)
+    with admin(url) as connection:
+        connection.execute("UPDATE outbox SET state = 'dropped' WHERE seq = 1")
+        connection.execute("DELETE FROM outbox WHERE seq = 1")
+        assert connection.execute("SELECT seq FROM bodies").fetchall() == [(2,)]
 
 
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
-        ("UPDATE outbox SET body = NULL", "the message 1 waits, and has lost its body: it cannot be sent"),
-        ("UPDATE outbox SET body = 'other'", "the message 1 has another body than was emitted"),
+        ("DELETE FROM bodies", "the message 1 waits, and has lost its body: it cannot be sent"),
+        ("UPDATE bodies SET body = 'other'", "the message 1 has another body than was emitted"),
         ("UPDATE outbox SET state = 'sending'", "the message 1 is sending, and no deliverer has it"),
         ("SELECT setval('outbox_seq_seq', 1, false)", "the next messages would get numbers that are taken, from 0 on"),
         (
             "ALTER TABLE outbox DISABLE TRIGGER messages_are_not_lost",
             "the trigger messages_are_not_lost, which keeps messages from being changed, is switched off",
+        ),
+        (
+            "DROP TRIGGER bodies_are_not_changed ON bodies",
+            "the trigger bodies_are_not_changed, which keeps bodies from being changed, is missing",
         ),
         ("DROP TRIGGER steps_are_not_changed ON steps", None),
         ("DROP INDEX outbox_keys", "the index outbox_keys is missing"),
@@ -512,7 +541,7 @@ def test_a_role_without_the_rights_is_told_so_in_one_sentence(world):
     with role(world, "job") as name, postgres_behind(world) as db:
         db.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO "{name}"')
         db.execute(f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{schema}" TO "{name}"')
-        db.execute(f'REVOKE ALL ON outbox, destinations, steps FROM "{name}"')
+        db.execute(f'REVOKE ALL ON outbox, bodies, destinations, steps FROM "{name}"')
         env = as_role(world, name)
         assert world.run(env=env).said() == (0, "done", None)  # which emits nothing
         ledger = OpenLedger(PostgresStore(env["RANONCE_STORE"], wait_seconds=20), folder=None, wait_seconds=20)
@@ -526,7 +555,7 @@ def test_a_role_without_the_rights_is_told_so_in_one_sentence(world):
             ledger.store.outbox().exchange("web", closing=Closing(None, ""))
         seen = world.ranonce("doctor", env=env)
         assert seen.exit == 1
-        assert "lacks SELECT on outbox, SELECT on destinations, SELECT on steps" in seen.out.decode()
+        assert "lacks SELECT on outbox, SELECT on bodies, SELECT on destinations, SELECT on steps" in seen.out.decode()
 
 
 def test_messages_are_found_again_after_a_loss_that_left_them(world):

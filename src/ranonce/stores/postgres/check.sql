@@ -66,7 +66,8 @@ SELECT 'the job ' || job || ' has a schedule, and is none of the jobs'
 FROM {schema}.schedules WHERE job NOT IN (SELECT job FROM {schema}.jobs)
 UNION ALL
 SELECT 'the message ' || seq || ' waits, and has lost its body: it cannot be sent'
-FROM {schema}.outbox WHERE state IN ('pending', 'sending', 'unsure', 'dead') AND body IS NULL
+FROM {schema}.outbox AS o WHERE state IN ('pending', 'sending', 'unsure', 'dead')
+  AND NOT EXISTS (SELECT 1 FROM {schema}.bodies AS b WHERE b.seq = o.seq)
 UNION ALL
 SELECT 'the message ' || seq || ' is ' || state || ', and ' || CASE sender WHEN '' THEN 'no deliverer' ELSE sender END
     || ' has it'
@@ -83,8 +84,9 @@ WHERE given < last;
 
 -- name: bodies
 -- A body must be the one that was emitted: all of them are read.
-SELECT 'the message ' || seq || ' has another body than was emitted' FROM {schema}.outbox
-WHERE body IS NOT NULL AND digest <> encode(sha256(convert_to(content_type, 'UTF8') || decode('00', 'hex') || body), 'hex')
+SELECT 'the message ' || seq || ' has another body than was emitted'
+FROM {schema}.outbox JOIN {schema}.bodies USING (seq)
+WHERE digest <> encode(sha256(convert_to(content_type, 'UTF8') || decode('00', 'hex') || body), 'hex')
 LIMIT 5;
 
 -- name: amcheck

@@ -15,11 +15,13 @@ SELECT {schema}.messages_known($1);
 
 -- name: by_seq
 -- One message by its number, with its body.
-SELECT {schema}.message_values(o), pg_catalog.encode(o.body, 'base64') FROM {schema}.outbox AS o WHERE o.seq = $1;
+SELECT {schema}.message_values(o), pg_catalog.encode(b.body, 'base64')
+FROM {schema}.outbox AS o LEFT JOIN {schema}.bodies AS b ON b.seq = o.seq WHERE o.seq = $1;
 
 -- name: by_key
 -- The same by its key.
-SELECT {schema}.message_values(o), pg_catalog.encode(o.body, 'base64') FROM {schema}.outbox AS o WHERE o.key = $1;
+SELECT {schema}.message_values(o), pg_catalog.encode(b.body, 'base64')
+FROM {schema}.outbox AS o LEFT JOIN {schema}.bodies AS b ON b.seq = o.seq WHERE o.key = $1;
 
 -- name: messages
 -- Messages in the order of their numbers; more conditions and the limit follow.

@@ -53,18 +53,23 @@ BEGIN
     INSERT INTO {schema}.outbox (seq, key, job, "window", input, window_start, destination, content_type, digest,
                                  generation, attempt, item, created_at, due_at, state, tries, failures, sender,
                                  lease_domain, lease_until, taken_at, lease_seconds, doubt_since, settled_at, receipt,
-                                 error, resolution, body)
+                                 error, resolution)
     SELECT numbers[place], m->>0, m->>1, m->>2, m->>3, (m->>4)::bigint, m->>5, m->>6, m->>7, (m->>8)::bigint,
            (m->>9)::bigint, m->>10, {schema}.moment(coalesce((m->>11)::double precision, p_now)),
            {schema}.moment(coalesce((m->>12)::double precision, p_now)), m->>13, (m->>14)::bigint, (m->>15)::bigint,
            m->>16, m->>17, (m->>18)::double precision, {schema}.moment((m->>19)::double precision),
            (m->>20)::double precision, {schema}.moment((m->>21)::double precision),
-           {schema}.moment((m->>22)::double precision), m->>23, m->>24, m->>25,
-           substring(p_bodies FROM (m->>26)::integer + 1 FOR (m->>27)::integer)
+           {schema}.moment((m->>22)::double precision), m->>23, m->>24, m->>25
     FROM jsonb_array_elements(p_messages) WITH ORDINALITY AS told (m, place)
     ORDER BY (m->>0) COLLATE "C"
     ON CONFLICT (key) DO NOTHING;
     GET DIAGNOSTICS many = ROW_COUNT;
+    INSERT INTO {schema}.bodies (seq, body)
+    SELECT numbers[place], substring(p_bodies FROM (m->>26)::integer + 1 FOR (m->>27)::integer)
+    FROM jsonb_array_elements(p_messages) WITH ORDINALITY AS told (m, place)
+    WHERE m->>27 IS NOT NULL
+      AND (many = jsonb_array_length(p_messages)
+           OR EXISTS (SELECT 1 FROM {schema}.outbox AS o WHERE o.seq = numbers[place]));
     RETURN many;
 END $$;
 
@@ -149,14 +154,14 @@ DECLARE
     now_ timestamptz := clock_timestamp();
     due json;
 BEGIN
-    SELECT json_agg(json_build_array({schema}.message_told(o), o.seq, length(o.body)) ORDER BY o.due_at, o.seq),
-           string_agg(o.body, ''::bytea ORDER BY o.due_at, o.seq)
+    SELECT json_agg(json_build_array({schema}.message_told(o), o.seq, length(b.body)) ORDER BY o.due_at, o.seq),
+           string_agg(b.body, ''::bytea ORDER BY o.due_at, o.seq)
     INTO due, bodies
     FROM (
         SELECT * FROM {schema}.outbox
         WHERE destination = p_destination AND state = 'pending' AND due_at <= now_
         ORDER BY due_at, seq LIMIT p_most
-    ) AS o;
+    ) AS o LEFT JOIN {schema}.bodies AS b ON b.seq = o.seq;
     told := (SELECT json_build_array(
         (SELECT id FROM {schema}.ledger AS l WHERE l.one = 1),
         d.version, {schema}.seconds(d.closed_until), d.closed_why, d.next_at, due,

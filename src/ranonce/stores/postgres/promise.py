@@ -39,6 +39,7 @@ WRITES = {
     "events": ("INSERT",),
     "gates": ("INSERT", "UPDATE"),
     "outbox": ("INSERT", "UPDATE"),
+    "bodies": ("INSERT",),
     "destinations": ("INSERT", "UPDATE"),
     "steps": ("INSERT",),
 }
@@ -47,6 +48,7 @@ REWRITES = {
     "events": ("UPDATE", "DELETE", "TRUNCATE"),
     "pruning": ("INSERT",),
     "outbox": ("DELETE", "TRUNCATE"),
+    "bodies": ("UPDATE", "DELETE", "TRUNCATE"),
     "steps": ("UPDATE", "DELETE", "TRUNCATE"),
 }
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 SQL = load("postgres/recovery.sql")
 #: The tables of a ledger, in the order in which a decision locks rows of them: so nobody waits for each other.
-TABLES = "jobs leases runs events steps outbox destinations gates ledger schedules epochs tombstones pruning".split()  # noqa: SIM905
+TABLES = (
+    *("jobs", "leases", "runs", "events", "steps", "outbox", "bodies", "destinations", "gates", "ledger", "schedules"),
+    *("epochs", "tombstones", "pruning"),
+)
 #: So much of the schema's name is in those of the schemas beside it, which may have 63 letters, too.
 LONGEST_STEM = 40
 GRANTEE = "CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END"

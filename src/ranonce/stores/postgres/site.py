@@ -47,8 +47,9 @@ LIKE_BEFORE = """
 SELECT format('GRANT %s ON %I.%I TO %s', new.privileges, n.nspname, new.name,
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace, aclexplode(c.relacl) AS a,
-     (VALUES ('runs', 'SELECT', 'outbox', 'SELECT'), ('runs', 'SELECT', 'destinations', 'SELECT'),
-             ('runs', 'SELECT', 'steps', 'SELECT'), ('events', 'INSERT', 'outbox', 'INSERT, UPDATE'),
+     (VALUES ('runs', 'SELECT', 'outbox', 'SELECT'), ('runs', 'SELECT', 'bodies', 'SELECT'),
+             ('runs', 'SELECT', 'destinations', 'SELECT'), ('runs', 'SELECT', 'steps', 'SELECT'),
+             ('events', 'INSERT', 'outbox', 'INSERT, UPDATE'), ('events', 'INSERT', 'bodies', 'INSERT'),
              ('events', 'INSERT', 'destinations', 'INSERT, UPDATE'), ('events', 'INSERT', 'steps', 'INSERT'))
          AS new (old, held, name, privileges)
 WHERE n.nspname = $1 AND c.relname = new.old AND a.privilege_type = new.held AND a.grantee <> c.relowner"""

@@ -95,8 +95,7 @@ BEGIN
             ON o.job = p_job AND o.window_start = (place->>0)::bigint AND o."window" = place->>1 AND o.input = place->>2
         WHERE o.state IN ('sent', 'dropped') ORDER BY o.key FOR UPDATE OF o);
     DELETE FROM {schema}.outbox WHERE seq = ANY (over) AND position(':' IN split_part(key, '/', 1)) > 0;
-    UPDATE {schema}.outbox SET body = NULL
-    WHERE seq = ANY (over) AND position(':' IN split_part(key, '/', 1)) = 0 AND body IS NOT NULL;
+    DELETE FROM {schema}.bodies WHERE seq = ANY (over);
 END $$;
 
 -- Old facts go about windows that start in [p_since, p_until) and have no run: triggers that were refused, notes. Never
@@ -209,8 +208,9 @@ END $$;
 CREATE OR REPLACE FUNCTION {schema}.next_messages(p_seq bigint, p_count integer)
 RETURNS TABLE (told json, body text) LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off
 SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
-    SELECT json_build_array({schema}.message_told(o), o.seq), encode(o.body, 'base64') FROM {schema}.outbox AS o
-    WHERE o.seq > p_seq ORDER BY o.seq LIMIT p_count
+    SELECT json_build_array({schema}.message_told(o), o.seq),
+           (SELECT encode(b.body, 'base64') FROM {schema}.bodies AS b WHERE b.seq = o.seq)
+    FROM {schema}.outbox AS o WHERE o.seq > p_seq ORDER BY o.seq LIMIT p_count
 $$;
 
 -- The next of all steps in the order of the key, with their results.
