@@ -478,6 +478,12 @@ def test_a_syntax_error_is_named_with_file_and_line(folder: Path, content: str, 
     assert refused(folder, content).sentence.startswith(f"{folder}/ranonce.toml:{line}: not TOML: ")
 
 
+def test_a_table_that_is_there_twice_is_named_as_it_is_written(folder):
+    content = "[destinations.good]\ntype = 'command'\n[destinations.good]\n"
+    said = refused(folder, content).sentence
+    assert said == f"{folder}/ranonce.toml:3: not TOML: the table [destinations.good] is there twice."
+
+
 @pytest.mark.parametrize("content", ["a = " + "[" * 5000 + "]" * 5000, "a = " + "9" * 5000])
 def test_a_hostile_file_is_a_sentence_not_a_traceback(folder: Path, content: str) -> None:
     assert str(folder) in refused(folder, content).sentence

@@ -302,4 +302,10 @@ def _syntax_error(path: str, content: str, message: str) -> ConfigError:
         return ConfigError(f"{shown_path(path)} is not TOML: {message}.", "Correct it.")
     line = position.removeprefix("line ").partition(",")[0]
     number = int(line) if line.isdigit() else content.count("\n") + 1
+    if reason.startswith("Cannot declare ") and reason.endswith(" twice"):
+        table = ".".join(reason.split("'")[1::2])
+        return ConfigError(
+            f"{shown_path(path)}:{number}: not TOML: the table [{table}] is there twice.",
+            "Make one of both, or rename one.",
+        )
     return ConfigError(f"{shown_path(path)}:{number}: not TOML: {reason} ({position}.", f"Correct line {number}.")

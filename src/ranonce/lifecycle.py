@@ -306,6 +306,11 @@ class Verdict(Record):
     gates: tuple[Gate, ...] = ()
     messages: tuple[Message, ...] = ()
 
+    @property
+    def emitted(self) -> int:
+        """How many messages it comes to: those of the same key are one, whatever they say."""
+        return len({message.key for message in self.messages})
+
 
 class Refusal(Record):
     """Why not, by whom, until when."""
@@ -718,7 +723,7 @@ def finish(snap: Snapshot, held: Claim, verdict: Verdict, known: Mapping[str, Me
             return Decision("note", events=(_came_too_late(snap, run, verdict),), guarded=False)
         if run.status == verdict.outcome:
             return Decision(KEEP)  # the reply to this very finish was lost
-    not_sent = {"not_sent": len(verdict.messages)} if verdict.messages else {}
+    not_sent = {"not_sent": verdict.emitted} if verdict.messages else {}
     lost = Event(
         at=verdict.at,
         key=held.key,
@@ -738,7 +743,7 @@ def finish(snap: Snapshot, held: Claim, verdict: Verdict, known: Mapping[str, Me
 
 def _came_too_late(snap: Snapshot, run: Run, verdict: Verdict) -> Event:
     """Return what is noted where a person has said first that a run is done: its messages were not known then."""
-    count = len(verdict.messages)
+    count = verdict.emitted
     said = f"attempt {run.attempt} was released before its outcome came: messages not sent: {count}"
     return _event(snap, run, "noted", reason=said, data={"not_sent": count})
 
@@ -761,7 +766,7 @@ def _settle(snap: Snapshot, run: Run, verdict: Verdict, *, late: bool, known: Ma
         data["resume_at"] = verdict.resume_at
     messages, conflicts = _emitted(verdict, known)
     if verdict.messages:
-        data.update({"messages": len(messages)} if verdict.outcome == DONE else {"not_sent": len(verdict.messages)})
+        data.update({"messages": len(messages)} if verdict.outcome == DONE else {"not_sent": verdict.emitted})
     event = _event(snap, after, verdict.outcome, reason=verdict.reason, data=data).replace(
         at=verdict.at, output=verdict.output
     )

@@ -147,8 +147,24 @@ def leaves_effects(ledger: OpenLedger, jobs: list[str]) -> bool:
 
 
 def _undelivered(store: Store, job: str, keep: Retention) -> int:
-    """Count the messages of old windows that wait for somebody: they stay, whatever becomes of their runs."""
-    return sum(one.count for one in store.outbox().waiting(job, FIRST.window_start, int(min(keep.done_before, FAR))))
+    """Count the messages of old windows that wait for somebody: they stay, whatever becomes of their runs.
+
+    Old is what pruning calls so: a window whose run was over before, or that has none any more.
+    """
+    counts: dict[tuple[str, int], int] = {}
+    for one in store.outbox().waiting(job, FIRST.window_start, int(min(keep.done_before, FAR))):
+        counts[one.window, one.window_start] = counts.get((one.window, one.window_start), 0) + one.count
+    return sum(count for (window, start), count in counts.items() if _is_old(store, job, window, start, keep))
+
+
+def _is_old(store: Store, job: str, window: str, start: int, keep: Retention) -> bool:
+    runs = [run for run in store.runs(job, start, start + 1) if run.key.window == window]
+    return not runs or any(_over(run) <= keep.done_before for run in runs)
+
+
+def _over(run: Run) -> float:
+    """Return when a run was over; of one that works, when its window was."""
+    return run.window_end if run.status == RUNNING else max(run.window_end, run.finished_at or run.started_at)
 
 
 def _kept(runs: Iterable[Run], store: Store, job: str, keep: Retention) -> dict[str, int]:
@@ -173,8 +189,7 @@ def _why_kept(run: Run, keep: Retention, staying: set[int]) -> str | None:
     """Return why an old run stays; None for one that goes, or is not old."""
     if prunable(run, keep):
         return NEWEST if run.window_start in staying else None
-    over = run.window_end if run.status == RUNNING else max(run.window_end, run.finished_at or run.started_at)
-    if over > keep.done_before:
+    if _over(run) > keep.done_before:
         return None
     return run.status if run.status in (HELD, STOPPED, RUNNING, FAILED) else None
 

@@ -117,7 +117,7 @@ class Terms(Record):
 
     def outcome(self, order: Order, claim: Claim, verdict: Verdict, status: int, event: str | None = None) -> Receipt:
         """Return the receipt of an attempt that has ended; `event` where it is not the outcome itself."""
-        emitted = len(verdict.messages)
+        emitted = verdict.emitted
         return self.receipt(order, event or verdict.outcome, status).replace(
             attempt=claim.attempt,
             generation=claim.generation,
@@ -141,13 +141,13 @@ class Terms(Record):
             sentence=refusal.sentence,
             holder=refusal.holder,
             messages=None,
-            not_sent=len(verdict.messages) or None,
+            not_sent=verdict.emitted or None,
         )
 
     def not_recorded(self, order: Order, claim: Claim, verdict: Verdict, error: OutcomeNotRecorded) -> Receipt:
         """Return the receipt of an attempt whose verdict waits on this host."""
         receipt = self.outcome(order, claim, verdict, EX_NOT_RECORDED)
-        waiting = len(verdict.messages) if receipt.messages is not None else None
+        waiting = verdict.emitted if receipt.messages is not None else None
         return receipt.replace(reason=error.code, sentence=str(error), messages=waiting)
 
 

@@ -43,6 +43,12 @@ def test_a_job_that_fails_sends_nothing_and_says_how_much(world):
     assert world.facts()[-1].data["not_sent"] == 1
 
 
+def test_two_payloads_under_one_key_are_one_message_that_is_not_sent(world):
+    ran = world.run(sh="echo a | $RANONCE emit slack --key k; echo b | $RANONCE emit slack --key k; exit 3")
+    assert ran.receipt["not_sent"] == 1
+    assert world.facts()[-1].data["not_sent"] == 1
+
+
 def test_a_job_that_stops_sends_nothing(world):
     ran = world.run(sh="echo hi | $RANONCE emit slack; $RANONCE stop --reason 429; exit 1")
     assert (ran.said()[1], ran.receipt["not_sent"], messages(world)) == ("stopped", 1, [])

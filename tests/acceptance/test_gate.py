@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ranonce.messages import Closing
+from tests.planted import Planted
+
 
 @pytest.fixture
 def closed(world):
@@ -69,3 +72,15 @@ def test_what_cannot_be_meant_changes_nothing(closed, words):
 def test_a_time_that_cannot_be_meant_is_told_by_the_option_it_stands_behind(closed, written):
     refused = closed.ranonce("gate", "model-api", "--close-for", written, "--reason", "x")
     assert refused.sentence.startswith("ranonce: --close-for")
+
+
+@pytest.mark.parametrize("words", [(), ("--open", "--reason", "x")])
+def test_a_destination_that_is_closed_is_opened_elsewhere(world, words):
+    planted = Planted("hour", store=world.kept_open())
+    planted.message("2026-11-09T11")
+    outbox = planted.store.outbox()
+    outbox.exchange("slack", closing=Closing(planted.store.clock().wall + 3600.0, "429"))
+    refused = world.ranonce("gate", "slack", *words)
+    assert refused.exit == 64
+    assert refused.sentence.startswith("ranonce: 'slack' is a destination of messages, which is closed until ")
+    assert refused.sentence.endswith("To open it: ranonce outbox retry --destination slack")

@@ -242,6 +242,25 @@ def test_a_message_that_waits_comes_along(world, tmp_path_factory, words, become
         other.end()
 
 
+def test_a_second_import_says_what_became_of_messages_that_were_here(world, tmp_path_factory):
+    assert world.run(sh="printf hello | $RANONCE emit slack").exit == 0
+    path = str(world.root / "export.jsonl")
+    exported = world.ranonce("export", "-o", path)
+    assert exported.sentence.endswith("1 run, 2 events, 0 steps, 1 message of 1 job.")
+    other = World(tmp_path_factory.mktemp("other"))
+    other.init()
+    try:
+        assert other.ranonce("import", path).exit == 0
+        again = other.ranonce("import", path, "--deliver-here").out.decode().splitlines()
+        assert (
+            "Messages that were here already stay as they are here: 1 unsure."
+            " What is unsure or dead, a person settles: ranonce outbox list."
+        ) in again
+        assert listed(other)[0]["state"] == "unsure"
+    finally:
+        other.end()
+
+
 def moved(world, path, *words):
     ran = world.ranonce("import", path, "--deliver-here", *words)
     assert ran.exit == 0, ran.err

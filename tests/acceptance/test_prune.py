@@ -20,6 +20,7 @@ from ranonce.lifecycle import Claim
 from ranonce.liveness import this_host
 from ranonce.stores.sqlite.line import WaitingLine
 from ranonce.stores.sqlite.store import SqliteStore
+from ranonce.timefmt import format_instant
 from tests.acceptance.test_stores import fill, small  # noqa: F401 - small is a fixture
 from tests.conftest import EFFECT, NOON, wait_until
 from tests.contract.acting import ask, ledger_over, verdict
@@ -451,6 +452,16 @@ def test_steps_and_delivered_messages_go_along_and_what_waits_stays_and_is_said(
     assert planted.store.outbox().message(waits.key) == waits
     assert list(planted.store.upkeep().all_steps()) == []
     assert pruned(world)["jobs"][0]["undelivered"] == 1
+
+
+def test_messages_of_runs_that_are_not_old_yet_are_not_called_old(world):
+    planted = Planted("day", store=world.kept_open())
+    now = planted.store.clock().wall
+    key = OLD[0]  # an old window, and a run of it that was over a minute ago: a backfill
+    planted.run(key, started=format_instant(now - 120.0), seconds=60)
+    planted.message(key, "waits", state="unsure")
+    assert b"message" not in world.ranonce("prune", "--dry-run", "--older-than", "1h").out
+    assert pruned(world, "--older-than", "1h")["jobs"][0]["undelivered"] == 0
 
 
 def test_where_no_message_waits_none_is_mentioned(old):

@@ -349,6 +349,15 @@ def test_while_the_database_is_away_nothing_is_done_and_503_says_so(receiver):
     assert (answered.status, answered.headers["retry-after"], app.seen) == (503, "5", [])
 
 
+def test_a_database_that_is_away_is_named_in_the_log_without_its_password(tmp_path, caplog):
+    ask(IdempotencyMiddleware(Application(), f"sqlite:///{tmp_path}/none.db"))
+    ask(IdempotencyMiddleware(Application(), "postgresql://app:sesame@127.0.0.1:9/app"))
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first == f"the inbox ({tmp_path}/none.db) could not be asked: unable to open database file"
+    assert second.startswith("the inbox (postgresql://app:***@127.0.0.1:9/app) could not be asked: ")
+    assert "sesame" not in caplog.text
+
+
 def test_what_was_done_is_said_even_if_it_cannot_be_kept(receiver, caplog):
     app = Application()
     connections = []

@@ -62,9 +62,13 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         lines(sys.stdout.write)
         return 0
     counts = to_file(os.path.abspath(path), lines)
-    told = f"{counts.get('run', 0):,} runs and {counts.get('event', 0):,} events of {counts.get('job', 0):,} jobs"
-    say(f"ranonce: {told} are written to {plain(path)}.")
+    told = ", ".join(_count(counts, kind) for kind in ("run", "event", "step", "message"))
+    say(f"ranonce: {plain(path)} is written: {told} of {_count(counts, 'job')}.")
     return 0
+
+
+def _count(counts: Mapping[str, int], kind: str) -> str:
+    return f"{counts.get(kind, 0):,} {kind}{'' if counts.get(kind, 0) == 1 else 's'}"
 
 
 def _wanted(parsed: Parsed, ledger: OpenLedger, names: list[str], now: float) -> Wanted:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ranonce.cli.options import Parsed
+    from ranonce.config import Config
+    from ranonce.ledger import OpenLedger
 
 COMMAND = Command(
     "gate",
@@ -30,7 +32,9 @@ COMMAND = Command(
         *LEDGER_OPTIONS,
     ),
     description="""A gate is closed by a job that meets a rate limit (`ranonce stop --gate`), and until it opens no job
-    that uses it (`--uses`) is started. Without options this shows the gates that were ever closed, or one of them.""",
+    that uses it (`--uses`) is started. Without options this shows the gates that were ever closed, or one of them. A
+    destination of messages that wants to be left alone is no gate: `ranonce outbox retry --destination NAME` opens
+    it.""",
 )
 
 
@@ -44,11 +48,13 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
             "to set a gate takes its name and a reason.",
             "Write: ranonce gate NAME --open --reason TEXT, or --close-for TIME --reason TEXT",
         )
-    ledger = ledger_of(read_config(parsed, environ, pass_over=True), environ, reading=not setting)
+    config = read_config(parsed, environ, pass_over=True)
+    ledger = ledger_of(config, environ, reading=not setting)
     tell_warnings(ledger)
     when = until_when("--close-for", parsed.get("close-for"))
     known = [gate.name for gate in ledger.store.gates()]
     if name is not None and when is None and name not in known:
+        _refuse_destination(name, config, ledger)
         raise UsageError(f"the gate {name!r} was never closed.", f"Known are: {', '.join(known)}." if known else "")
     if setting and name is not None:
         now = ledger.now()
@@ -56,6 +62,20 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         ledger.store.upkeep().set_gate(Gate(name, until, reason[:LONGEST_TEXT], who(ledger.host.host), now))
     _tell(parsed, [gate for gate in ledger.store.gates() if name in (None, gate.name)], ledger.store.clock().wall)
     return 0
+
+
+def _refuse_destination(name: str, config: Config, ledger: OpenLedger) -> None:
+    """Refuse the name of a destination: a rate limit that was met there closes the destination, and no gate."""
+    outbox = ledger.store.outbox()
+    if name not in config.destinations and name not in outbox.destinations():
+        return
+    queue = outbox.queue(name, 0, sending=False)
+    closed = queue.closed_until is not None and queue.closed_until > queue.wall
+    until = f", which is closed until {instant(queue.closed_until)}" if closed else ", which is open"
+    raise UsageError(
+        f"{name!r} is a destination of messages{until}, and no gate.",
+        f"To open it: ranonce outbox retry --destination {name}" if closed else "See: ranonce outbox list",
+    )
 
 
 def _tell(parsed: Parsed, gates: list[Gate], now: float) -> None:

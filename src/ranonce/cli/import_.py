@@ -11,7 +11,7 @@ from ranonce.exchange.importing import Import, Report, rehearse
 from ranonce.exchange.reading import Source
 from ranonce.exchange.recognise import FORMATS
 from ranonce.merging import ADDED, ADVANCED, BUSY, KEPT, PRUNED, SAME
-from ranonce.messages import UNSURE
+from ranonce.messages import DEAD, UNSURE
 from ranonce.names import check_job_name, plain
 from ranonce.receipts import say
 
@@ -139,6 +139,11 @@ def _messages(report: Report) -> Iterator[str]:
     if report.messages:
         told = ", ".join(f"{count:,} {state}" for state, count in sorted(report.messages.items()))
         yield f"Messages: {told}."
+    if report.there:
+        told = ", ".join(f"{count:,} {state}" for state, count in sorted(report.there.items()))
+        left = sum(report.there.get(state, 0) for state in (UNSURE, DEAD))
+        how = " What is unsure or dead, a person settles: ranonce outbox list." if left else ""
+        yield f"Messages that were here already stay as they are here: {told}.{how}"
     if report.messages.get(UNSURE):
         yield (
             "Nobody here can know whether the unsure ones were sent: ranonce outbox list --state unsure names them;"

@@ -42,7 +42,8 @@ class Report(Record):
     """What an import came to. `runs` counts by outcome, `left` names windows that were not taken, and why.
 
     `windows` counts what a rehearsal found, `held` the windows whose end the file does not tell. `messages` counts
-    those that are new here by the states they have now, `steps` all that were told of.
+    those that are new here by the states they have now, `there` those that were here already by the states that they
+    keep, `steps` all that were told of.
     """
 
     format: str
@@ -56,6 +57,7 @@ class Report(Record):
     held: int = 0
     messages: Mapping[str, int] = {}
     steps: int = 0
+    there: Mapping[str, int] = {}
 
 
 class Import:
@@ -71,6 +73,7 @@ class Import:
         self.bad = _BadOnes()
         self.left: list[tuple[RunKey, str]] = []
         self.messages: Counter[str] = Counter()
+        self.there: Counter[str] = Counter()
         self.steps = 0
         self._batch: list[Told] = []
         self._messages: list[Message] = []
@@ -105,6 +108,7 @@ class Import:
             held=self.held,
             messages=dict(self.messages),
             steps=self.steps,
+            there=dict(self.there),
         )
 
     # --- what comes ---
@@ -226,6 +230,7 @@ class Import:
         told = [(key, why) for key, why in taken.left if why in (KEPT, BUSY, PRUNED)]
         self.left += told[: max(0, NAMED - len(self.left))]
         self.messages.update(message.state for message in self._messages if message.key not in known)
+        self.there.update(message.state for message in known.values())
         self.steps += len(self._steps)
         self._batch, self._others, self._bytes = [], [], 0
         self._messages, self._steps = [], []

@@ -20,7 +20,7 @@ from math import ceil
 
 from ranonce.errors import ClaimLost, UsageError
 from ranonce.inbox.answers import AGAIN, CONFLICT, FIRST, IN_FLIGHT, UNKNOWN, Answer, Received
-from ranonce.inbox.connections import Pool, failures, opener
+from ranonce.inbox.connections import Pool, failures, opener, place_of
 from ranonce.inbox.keys import fingerprint_of, key_of
 from ranonce.inbox.renewing import Renewing
 from ranonce.inbox.table import RETENTION_SECONDS, Inbox
@@ -103,6 +103,7 @@ class IdempotencyMiddleware:
             )
         self._app = app
         self._inbox = inbox or Inbox()
+        self._place = place_of(database)
         self._pool = Pool(opener(database) if isinstance(database, str) else database)
         self._methods = frozenset(method.upper() for method in methods)
         self._required = required
@@ -155,7 +156,7 @@ class IdempotencyMiddleware:
         try:
             received = await asyncio.to_thread(self._begin, key, _fingerprint(scope, body))
         except failures() as error:
-            LOG.error("the inbox could not be asked: %s", error)
+            LOG.error("the inbox (%s) could not be asked: %s", self._place, error)
             await self._problem(send, 503, "Try again", "Nothing was done.", ((b"retry-after", b"5"),))
             return
         if received.kind == FIRST:

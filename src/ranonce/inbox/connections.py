@@ -34,6 +34,17 @@ def opener(url: str) -> Callable[[], Any]:
     raise ConfigError("this is no address of a database.", "Write sqlite:////PATH or postgresql://….")
 
 
+def place_of(database: object) -> str:
+    """Return where the keys are, for a log: a path, or the address of a server without anything secret."""
+    if not isinstance(database, str):
+        return "a connection of the application's"
+    if database.startswith(SQLITE):
+        return database[len(SQLITE) :]
+    from ranonce.storeurl import masked
+
+    return masked(database)
+
+
 def _sqlite(path: str) -> sqlite3.Connection:
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     connection = sqlite3.connect(
