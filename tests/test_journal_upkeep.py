@@ -13,6 +13,8 @@ from ranonce import journal_upkeep
 from ranonce.journal import Journal, decode
 from ranonce.journal_upkeep import forget_pruned
 from ranonce.stores.memory.store import MemoryStore
+from tests.contract.acting import DAILY
+from tests.planted import message_of
 from tests.test_journal import event, pruned_up_to
 
 FACTS = 400
@@ -45,6 +47,15 @@ def test_facts_of_pruned_events_are_forgotten(journal):
     assert remembered(journal) == list(range(301, FACTS + 1))
     assert (forgotten.facts, forgotten.shorter) == (100, size - os.stat(journal.path).st_size)
     assert os.stat(journal.path).st_mode & 0o777 == 0o600
+
+
+def test_keys_that_outlive_their_windows_are_not_forgotten(journal):
+    lasting = message_of(DAILY.window("2026-11-07"), "first", job="job").replace(key="job/slack/welcome")
+    journal.append([], [lasting])
+    forget_pruned(journal, ledger(pruned=300))
+    with open(journal.path, "rb") as file:
+        facts = [decode(line.rstrip(b"\n")) for line in file]
+    assert [fact["keys"] for fact in facts if fact["event"] == "emitted"] == [{lasting.key: lasting.digest}]
 
 
 def test_where_less_than_half_is_pruned_it_is_not_worth_the_work(journal):

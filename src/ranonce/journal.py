@@ -20,10 +20,11 @@ from ranonce.timefmt import format_instant, parse_instant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from ranonce.lifecycle import Event
+    from ranonce.messages import Message
     from ranonce.stores.base import Store
 
 #: How much of the end of the journal is read at first to find the newest fact: some twelve lines, a dozen µs each.
@@ -36,6 +37,10 @@ SAY_NOTHING = ("noted", "lost", "rerun")
 LOOKED_UP = 8
 #: No line of ours is longer; what a power cut left may be.
 LONGEST_LINE = 1 << 20
+#: A fact about no event: keys of messages that are the same for all windows of a job, or of the ledger.
+EMITTED = "emitted"
+#: So many keys stand on one line.
+KEYS_A_LINE = 100
 
 
 class MoreRemembered(NotThisLedger):
@@ -78,9 +83,11 @@ class Journal:
         self._present = present  # by the clock that events are dated by: a server has its own
         self._clock = clock_domain(this_host())
 
-    def append(self, events: Iterable[Event]) -> None:
-        """Note committed events. Raises OSError: the store has them, so the caller only says it."""
-        lines = b"".join(encode(self._fact(event)) for event in events)
+    def append(self, events: Iterable[Event], messages: Sequence[Message] = ()) -> None:
+        """Note committed events, and what of the messages that came with them must be known for longer than their
+        windows. Raises OSError: the store has them, so the caller only says it."""
+        facts = [*(self._emitted(messages) if messages else ()), *map(self._fact, events)]
+        lines = b"".join(map(encode, facts))
         if not lines:
             return
         while not self._written(lines):
@@ -112,8 +119,31 @@ class Journal:
             "boot": round(boot_clock() - (self._present() - event.at), 3),
         }
 
+    def _emitted(self, messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
+        """Tell of messages by their keys, where another window may emit the same: without them, it would send again."""
+        from ranonce.messages import WINDOW, scope_of
+
+        lasting = [message for message in messages if scope_of(message.key) != WINDOW]
+        for begin in range(0, len(lasting), KEYS_A_LINE):
+            some = lasting[begin : begin + KEYS_A_LINE]
+            first = some[0]
+            yield {
+                "event": EMITTED,
+                "job": first.run.job,
+                "window": first.run.window,
+                "input": first.run.input,
+                "attempt": first.attempt,
+                "generation": first.generation,
+                "start": format_instant(first.window_start),
+                **({"item": first.item} if first.item else {}),
+                "epoch": self.epoch,
+                "at": format_instant(first.created_at, precision="ms"),
+                "keys": {message.key: message.digest for message in some},
+            }
+
     def tail(self) -> list[dict[str, Any]]:
-        """Return the facts near the end of the journal, in the order they were written; bad lines are passed over.
+        """Return the facts of events near the end of the journal, in the order they were written; bad lines are passed
+        over.
 
         Reads back as far as it takes to find one: neither a long line nor a torn end silences the witness. Raises
         ConfigError for a journal that is there and cannot be read.
@@ -125,7 +155,8 @@ class Journal:
                 length = TAIL_BYTES
                 while True:
                     tail = os.pread(fd, length, max(0, size - length))
-                    facts = [fact for line in tail.split(b"\n") if (fact := decode(line))]
+                    found = [fact for line in tail.split(b"\n") if (fact := decode(line))]
+                    facts = [fact for fact in found if fact.get("event") != EMITTED]
                     if facts or length >= size:
                         return facts
                     length *= 8

@@ -11,7 +11,7 @@ import fcntl
 import os
 
 from ranonce.failpoints import failpoint
-from ranonce.journal import decode
+from ranonce.journal import EMITTED, decode
 from ranonce.record import Record
 
 TYPE_CHECKING = False
@@ -39,8 +39,9 @@ class Forgotten(Record):
 def forget_pruned(journal: Journal, store: Store) -> Forgotten | None:
     """Write the journal anew without the facts whose events are pruned; None where that is not worth the work.
 
-    What stays: its newest fact, facts of events that the store has or should have, and those of earlier epochs. Torn
-    lines go. Raises OSError where it cannot be written: the journal is what it was.
+    What stays: its newest fact, facts of events that the store has or should have, those of earlier epochs, and keys
+    of messages that outlive their windows. Torn lines go. Raises OSError where it cannot be written: the journal is
+    what it was.
     """
     try:
         fd = os.open(journal.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -68,6 +69,8 @@ class _Memory:
         self._newest = max(ours, default=0)
 
     def pruned(self, fact: dict[str, Any]) -> bool:
+        if fact["event"] == EMITTED:
+            return False
         seq = int(fact["seq"])
         if fact["epoch"] != self._epoch or seq > self._pruned_seq or seq == self._newest:
             return False

@@ -241,16 +241,16 @@ class OpenLedger:
                     raise
                 raise LostReply(error.sentence, error.next_step) from error
             if written is not None:
-                self._note(written)
+                self._note(written, decision.messages)
                 return snap, decision
             if time.monotonic() > give_up:
                 raise StoreUnavailable(f"{key} changed faster than it could be decided on.", "Try again later.")
 
-    def _note(self, events: tuple[Event, ...]) -> None:
+    def _note(self, events: tuple[Event, ...], messages: Sequence[Message] = ()) -> None:
         if self.journal is None or self.remembers_more():
             return
         try:
-            self.journal.append(events)
+            self.journal.append(events, messages)
         except OSError as error:
             self.warnings.append(f"the journal {self.journal.path!r} could not be written: {error.strerror}")
         failpoint("journal:written")
@@ -399,7 +399,7 @@ class OpenLedger:
                 written = self.store.commit(decision, held.key, -1)
                 if written is not None:
                     failpoint("mark:committed")
-                    self._note(written)
+                    self._note(written, decision.messages)
                     self.warn_of_conflicts(decision)
                     return None
                 snap = self.store.read(*place)
@@ -442,7 +442,7 @@ class OpenLedger:
         written = self.store.commit(decision, held.key, snap.version)
         if written is None:
             return False
-        self._note(written)
+        self._note(written, decision.messages)
         self._tell_of_messages(held, verdict, decision)
         return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ranonce.messages import DEAD, PENDING, SENDING, SENT, UNSURE
+from ranonce.messages import DEAD, DROPPED, PENDING, SENDING, SENT, UNSURE
 from ranonce.stores.base import Intake
 from tests import losses
 from tests.acceptance.test_accept_loss import NIGHTS, a_flipped_bit, accept, accepted, night, three_nights
@@ -70,6 +70,53 @@ def test_messages_of_an_outcome_that_waits_on_this_host_are_put_back_in_doubt(wo
     assert told["forgotten"] == 0
     assert world.run(sh=EMIT).said() == (0, "skipped", "done")
     assert list(came(world).values()) == [UNSURE]
+
+
+@pytest.mark.every_store
+def test_a_message_that_is_one_for_all_windows_is_known_after_the_loss_and_not_sent_again(world):
+    emit = "printf hello | $RANONCE emit slack --scope {} --key welcome"
+    assert world.run(sh=emit.format("ledger"), now=NIGHTS[0]).exit == 0
+    losses.gone(world)
+    said = accept(world)
+    assert b"Messages of which only the key is remembered: 1." in said.out
+    assert came(world) == {"welcome": DROPPED}
+    assert world.run(sh=emit.format("ledger"), now=NIGHTS[1]).exit == 0
+    assert came(world) == {"welcome": DROPPED}
+
+
+def test_so_is_one_of_an_item_whose_attempt_did_not_come_to_its_end(world):
+    emit = "printf hello | $RANONCE emit slack --scope job --key welcome"
+    step = f"$RANONCE step one -- sh -c '{emit}'"
+    assert world.run(sh=f"{step}; exit 1", now=NIGHTS[0]).exit == 1
+    losses.gone(world)
+    told = accepted(world)
+    assert (told["by_key"], told["forgotten"]) == (1, 0)
+    assert world.run(sh=step, now=NIGHTS[1]).exit == 0
+    assert came(world) == {"welcome": DROPPED}
+
+
+def test_its_key_stands_for_the_body_that_was_emitted_and_for_no_other(world):
+    emit = "printf {} | $RANONCE emit slack --scope ledger --key welcome"
+    world.run(sh=emit.format("hello"), now=NIGHTS[0])
+    losses.gone(world)
+    accepted(world)
+    said = world.run(sh=emit.format("another"), now=NIGHTS[1])
+    assert "stands for another body" in said.err
+    assert came(world) == {"welcome": DROPPED}
+
+
+def test_a_file_from_another_host_tells_the_keys_too(world):
+    emit = "printf hello | $RANONCE emit slack --scope ledger --key welcome"
+    world.run(sh=emit, now=NIGHTS[0])
+    journal = world.journal.rename(world.root / "of-another-host.jsonl")
+    losses.gone(world)
+    accepted(world)
+    assert came(world) == {}
+    said = world.ranonce("import", str(journal))
+    assert said.exit == 0, said.err
+    assert b"Messages: 1 dropped." in said.out
+    assert came(world) == {"welcome": DROPPED}
+    assert world.ranonce("doctor", "--deep").exit == 0
 
 
 def test_where_no_message_was_ever_emitted_none_is_mentioned(world):

@@ -120,6 +120,11 @@ def _messages(recovered: Recovered) -> Iterator[str]:
             "The unsure ones may have been sent: ranonce outbox list --state unsure names them; ranonce outbox resolve"
             " settles them."
         )
+    if recovered.by_key:
+        yield (
+            f"Messages of which only the key is remembered: {recovered.by_key:,}. They may have been sent, and are not"
+            " sent again under that key."
+        )
     if recovered.forgotten:
         yield f"Messages of runs that are done, and of which nothing is left: {recovered.forgotten:,}."
         yield "Nobody can know any more whether they were sent."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ranonce.doctor.finding import Check, few, step_of
 from ranonce.errors import ConfigError, NotThisLedger, RanonceError
+from ranonce.journal import EMITTED
 from ranonce.names import shown_path
 
 TYPE_CHECKING = False
@@ -57,6 +58,8 @@ def every_line(journal: Journal, store: Store) -> Iterator[Finding]:
             if line.fact is None:
                 torn += 1
                 torn_at += [where] if torn <= SHOWN else []
+            elif line.fact.get("event") == EMITTED:
+                continue  # of no event: there is nothing to compare it with
             elif line.fact.get("epoch") != journal.epoch:
                 earlier += 1
             elif contradiction := _contradiction(journal, line.fact, store):

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from ranonce.emission import digest_of
+from ranonce.emission import OCTETS, digest_of
 from ranonce.errors import UsageError
 from ranonce.exchange.form import bytes_of, instant_text, key_form, what_is_set
 from ranonce.lifecycle import Step
-from ranonce.messages import PENDING, SENDING, STATES, UNDELIVERED, UNSURE, Message
+from ranonce.messages import DROPPED, PENDING, SENDING, STATES, UNDELIVERED, UNSURE, Message
 from ranonce.names import check_name
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from ranonce.exchange.form import Fields
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 #: Why a message that came from elsewhere is in doubt.
 MOVED = "moved from another ledger, which may have sent it"
 PRUNED_HERE = "its window was pruned here, and it may have been sent before"
+#: What is said of a message that only the journal remembers.
+BY_ITS_KEY = "only its key is remembered: it may have been sent, and is not sent again"
 LONGEST_KEY = 2000  # characters: names and a key of its own, each byte of it percent-encoded
 _INSTANTS = ("window_start", "created_at", "due_at", "taken_at", "doubt_since", "settled_at")
 _NOT_TOLD = ("run", "sender", "lease_domain", "lease_until", "lease_seconds", "seq", "body")
@@ -85,6 +88,41 @@ def message_of(fields: Fields) -> Message:
         error=fields.text_or_none("error"),
         resolution=fields.text_or_none("resolution"),
     )
+
+
+def remembered(fields: Fields, window_start: int) -> Iterator[Message]:
+    """Return the messages whose keys a fact of a journal tells. Their bodies are lost; they stand in the way of others.
+
+    UsageError for what is no key.
+    """
+    keys = fields.told.get("keys")
+    if not isinstance(keys, dict):
+        raise UsageError(f"keys is {shown(keys)}.")
+    at = fields.instant("at")
+    for key, digest in keys.items():
+        of, _, rest = key.partition("/")
+        destination, _, own = rest.partition("/")
+        if not (of and own and 0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
+            raise UsageError(f"{shown(key)} is no key of a message.")
+        if not isinstance(digest, str):
+            raise UsageError(f"digest is {shown(digest)}.")
+        yield Message(
+            key,
+            fields.key(),
+            window_start,
+            check_name("destination", destination),
+            OCTETS,
+            digest,
+            None,
+            fields.whole("generation", 1),
+            fields.whole("attempt"),
+            fields.text_or_none("item") or "",
+            at,
+            at,
+            DROPPED,
+            settled_at=at,
+            resolution=BY_ITS_KEY,
+        )
 
 
 def step_of(fields: Fields) -> Step:

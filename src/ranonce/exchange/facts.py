@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from ranonce.errors import RanonceError, UsageError
 from ranonce.exchange import form
+from ranonce.exchange.effects import remembered
 from ranonce.exchange.lines import Bad, Block
 from ranonce.exchange.lookup import Place
 from ranonce.folding import OUTCOMES
-from ranonce.journal import SEEN_DONE, decode
+from ranonce.journal import EMITTED, SEEN_DONE, decode
 from ranonce.lifecycle import DONE, HELD, Event, Run, RunKey
 from ranonce.merging import NOBODY, Told, folded, identity, state_of
 from ranonce.timefmt import DAY, INSTANTS_END, parse_instant, shown
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ranonce.exchange.lookup import Find
+    from ranonce.messages import Message
 
 #: So many windows without a verdict are kept in mind while a file is read; then the oldest count as crashed.
 MOST_OPEN = 20_000
@@ -110,7 +112,7 @@ class JournalReader:
         self.facts = Facts(find, source="journal", unfinished=unfinished, only=only)
         self._generations: dict[tuple[str, str, str], int] = {}
 
-    def take(self, block: Block) -> Iterator[Told | Bad]:
+    def take(self, block: Block) -> Iterator[Told | Bad | Message]:
         """Read a block."""
         offset = block.offset
         for number, line in enumerate(block.data.split(b"\n"), block.number):
@@ -119,7 +121,10 @@ class JournalReader:
                     fact = decode(line)
                     if fact is None:
                         raise UsageError("torn or changed: its length or its checksum is another")
-                    self.fact(fact)
+                    if fact.get("event") == EMITTED:
+                        yield from self._emitted(fact)
+                    else:
+                        self.fact(fact)
                 except (RanonceError, ValueError, KeyError) as error:
                     why = error.sentence if isinstance(error, RanonceError) else f"it lacks {error}"
                     yield Bad(why.rstrip("."), number, offset)
@@ -129,6 +134,14 @@ class JournalReader:
     def rest(self) -> Iterator[Told | Bad]:
         """Give out what is left at the end."""
         yield from self.facts.rest()
+
+    def _emitted(self, fact: dict[str, Any]) -> list[Message]:
+        """Return the messages whose keys are remembered, all of a line or none."""
+        fields = form.Fields(fact)
+        key = fields.key()
+        if self.facts.only not in (None, key.job):
+            return []
+        return list(remembered(fields, self._place(key, fact).window.start))
 
     def fact(self, fact: dict[str, Any]) -> None:
         """Go on by one fact."""

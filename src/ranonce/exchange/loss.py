@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from ranonce.exchange.diagnosis import BEHIND, Loss, Where
-from ranonce.exchange.effects import arrived
+from ranonce.exchange.effects import BY_ITS_KEY, arrived
 from ranonce.exchange.importing import BATCH, note_last, works
 from ranonce.exchange.lines import Bad
 from ranonce.exchange.reading import LATE_AFTER, MAX_ATTEMPTS
@@ -56,7 +56,8 @@ class Recovered(Record):
     """What was put back. `facts` are lines of the journal, `aside` is what stood there before, if anything did.
 
     `messages` counts those that are there, by state, where any were put back or became doubtful; `forgotten` are those
-    that runs have emitted with their outcome, and of which nothing is left.
+    that runs have emitted with their outcome, and of which nothing is left. `by_key` are those of which only the key
+    is: they stand in the way of others.
     """
 
     kind: str
@@ -73,6 +74,7 @@ class Recovered(Record):
     messages: Mapping[str, int] = {}
     steps: int = 0
     forgotten: int = 0
+    by_key: int = 0
 
 
 @contextmanager
@@ -188,6 +190,7 @@ class _Counts:
         self.steps = 0
         self.messages: dict[str, int] = {}
         self.forgotten = 0
+        self.by_key = 0
         self._emitted: dict[tuple[RunKey, int], int] = {}  # messages that went out with an outcome
 
     def take(self, taken: TakenIn, told: Sequence[Told]) -> None:
@@ -207,6 +210,7 @@ class _Counts:
         states: Counter[str] = Counter()
         for message in every(store.outbox(), Wanted()):
             states[message.state] += 1
+            self.by_key += message.resolution == BY_ITS_KEY
             found[message.run, message.window_start] += not message.item
         self.messages = dict(states)
         self.forgotten = sum(max(0, count - found[where]) for where, count in self._emitted.items())
@@ -229,6 +233,7 @@ class _Counts:
             self.messages,
             self.steps,
             self.forgotten,
+            self.by_key,
         )
 
 

@@ -16,6 +16,7 @@ from ranonce.ledger import outcome_of
 from ranonce.lifecycle import DONE, Event, ScheduleVersion
 from ranonce.liveness import unrecorded
 from ranonce.merging import Told
+from ranonce.messages import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from ranonce.exchange.diagnosis import Where
     from ranonce.lifecycle import Verdict
-    from ranonce.messages import Message
 
 
 class Memory:
@@ -35,7 +35,7 @@ class Memory:
         self.epoch = 0
         self.bad = 0
         self.first_bad: list[Bad] = []
-        self.messages: dict[str, Message] = {}  # of outcomes that wait, by key, once all was told
+        self.messages: dict[str, Message] = {}  # by key, once all was told: of outcomes that wait, and keys
 
     def told(self, versions: Callable[[str], Sequence[ScheduleVersion]]) -> Iterator[Told]:
         """Yield what is known, window by window; `versions` of a job's schedule say where its windows end."""
@@ -53,9 +53,12 @@ class Memory:
         for item in reader.rest():
             yield from self._item(item)
 
-    def _item(self, item: Told | Bad) -> Iterator[Told]:
+    def _item(self, item: Told | Bad | Message) -> Iterator[Told]:
         if isinstance(item, Told):
             yield item
+            return
+        if isinstance(item, Message):
+            self.messages.setdefault(item.key, item)
             return
         self.bad += 1
         if len(self.first_bad) < NAMED:

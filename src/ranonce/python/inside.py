@@ -121,7 +121,7 @@ class Inside:
         if ledger.journal is None:
             return
         try:
-            ledger.journal.append(self._events)
+            ledger.journal.append(self._events, self._decision.messages if self._decision else ())
         except OSError as error:
             ledger.warnings.append(f"the journal {ledger.journal.path!r} could not be written: {error.strerror}")
 
