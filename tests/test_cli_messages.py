@@ -50,6 +50,16 @@ def test_a_message_that_waits_for_too_long_is_a_finding_with_its_command(say: Sa
     ]
 
 
+def test_a_destination_that_can_never_be_sent_to_is_said_of_what_waits_for_it(say: Say, ran: Planted, world) -> None:
+    with world.config.open("a") as file:
+        file.write('\n[destinations.slack]\ntype = "sql"\nurl = "mysql://app@db.example/app"\n')
+    ran.message(WINDOW, created_at=float(at("2026-11-09T12:00:00Z")))
+    (line,) = say("probe").lines[1:]
+    assert "1 message to slack waits to be sent; " in line
+    assert "; nothing can be sent there: " in line
+    assert line.endswith("'mysql://app@db.example/app': an inbox table lies in SQLite or PostgreSQL")
+
+
 def test_how_long_is_too_long_is_the_destinations_own(say: Say, ran: Planted, world) -> None:
     with world.config.open("a") as file:
         file.write('\n[destinations.slack]\ntype = "command"\ncommand = ["true"]\nlate_after = "2h"\n')

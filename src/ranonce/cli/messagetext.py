@@ -96,7 +96,7 @@ def time_of(at: float, now: float) -> str:
 def own_key(message: Message) -> str:
     """Return what tells a message from others of its window and destination; empty where nothing does."""
     own = message.key.split("/", 2)[-1]
-    return "" if own == "-" else own
+    return own[1:] if own == "-" or own.startswith("-#") else own  # "#2": of a rerun that sends again
 
 
 def as_json(message: Message, *, late: bool) -> dict[str, Any]:

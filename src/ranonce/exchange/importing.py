@@ -242,6 +242,7 @@ def rehearse(ledger: OpenLedger, source: Source) -> Report:
     bad = _BadOnes()
     windows: Counter[str] = Counter()
     messages: Counter[str] = Counter()
+    there: Counter[str] = Counter()
     steps = 0
     if reading.format == "lines":
         tally = Tally(reading.find(), source.now)
@@ -256,10 +257,14 @@ def rehearse(ledger: OpenLedger, source: Source) -> Report:
             elif isinstance(item, Told):
                 windows.update(_kinds(item))
             elif isinstance(item, Message):
-                messages[arrived(item, source.now, delivers_here=source.delivers_here).state] += 1
+                known = ledger.store.outbox().known([item.key]).get(item.key)
+                if known is not None:
+                    there[known.state] += 1
+                else:
+                    messages[arrived(item, source.now, delivers_here=source.delivers_here).state] += 1
             steps += isinstance(item, Step)
     found = Report(reading.format, {}, 0, bad.count, tuple(bad.first), unsent=reading.unsent)
-    return found.replace(windows=dict(windows), messages=dict(messages), steps=steps)
+    return found.replace(windows=dict(windows), messages=dict(messages), steps=steps, there=dict(there))
 
 
 class _BadOnes:
