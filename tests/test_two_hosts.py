@@ -13,6 +13,7 @@ from ranonce.storeurl import server_of
 from tests.clocks import clock_warnings, wrong_clock
 from tests.conftest import SERVERS, wait_until
 from tests.containers import ONE_TICK, TICKS, first_process, never_two_at_once, spans
+from tests.delivery.outboxes import declare, fill, received, shell, states
 from tests.networks import Host, Line, lines
 from tests.servers import PostgresServer, Server, ValkeyServer, private_folder
 from tests.world import World
@@ -162,3 +163,66 @@ def test_a_host_that_stays_cut_off_keeps_its_verdict_and_tells_it_when_it_is_bac
     assert ("lost", "failed", 1) in world.events()
     assert world.state() == ("done", 2)
     assert never_two_at_once(world)
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+def delivers(host: Host):
+    """Start a deliverer on a host, with the destinations that all hosts have."""
+    return host.start("deliver", env={"RANONCE_CONFIG": str(host.world.config)})
+
+
+def put(world: World, destination: str, day: int, *keys: str) -> None:
+    with world.opened() as store:
+        fill(store, keys, destination=destination, day=day)
+
+
+def standing(world: World, destination: str) -> dict[str, int]:
+    with world.opened() as store:
+        return states(store, destination)
+
+
+def test_deliverers_on_two_hosts_send_each_message_once(world, hosts):
+    """Three on each; the program that sends says which host it is on."""
+    file = world.root / "received"
+    say = f'cat > /dev/null; sleep 0.05; echo "$RANONCE_MESSAGE_KEY $(readlink /proc/self/ns/net)" >> "{file}"'
+    shell(world, say, "bus", concurrency=2)
+    put(world, "bus", 0, *(f"k{number:02}" for number in range(60)))
+    ended = [deliverer.ends(60) for deliverer in [delivers(host) for host in (*hosts, *hosts, *hosts)]]
+    assert {ran.exit for ran in ended} <= {0, 75}
+    lines_of = [line.split() for line in received(file)]
+    assert len(lines_of) == len({key for key, _ in lines_of}) == 60
+    assert len({host for _, host in lines_of}) == 2
+    assert standing(world, "bus") == {"sent": 60}
+
+
+def test_what_a_host_had_begun_to_send_when_it_was_cut_off_is_sent_again_only_where_that_counts_once(world, hosts):
+    """The other host waits for the lease, by the server's clock, although its own clock is wrong."""
+    one, two = hosts
+    for day, (name, others) in enumerate((("plain", {}), ("keyed", {"dedupes": "1h"}))):
+        script = f'cat > /dev/null; echo "$RANONCE_MESSAGE_KEY" >> "{world.root / name}"; '
+        declare(
+            world,
+            name,
+            type="command",
+            command=["/bin/sh", "-c", script + 'while test -e "$PIDS/hold"; do sleep 0.02; done'],
+            timeout="5s",
+            **others,
+        )
+        put(world, name, day, "a")
+    (world.pids / "hold").touch()
+    cut_off = delivers(one)
+    wait_until(lambda: received(world.root / "plain") and received(world.root / "keyed"))
+    one.line.cut()
+    world.let_go()  # the programs end well, and the ledger cannot be told
+    wrong = {"RANONCE_CONFIG": str(world.config), **wrong_clock(world, HOURS)}
+    assert two.start("deliver", env=wrong).ends(60).exit == 75  # the other has them, until its lease is over
+    wait_until(lambda: two.start("deliver", env=wrong).ends(60).exit == 80, 40)
+    assert (standing(world, "plain"), standing(world, "keyed").keys() - {"sent", "pending"}) == ({"unsure": 1}, set())
+    one.line.mend()
+    assert "Traceback" not in cut_off.ends(90).err
+    assert standing(world, "plain") == {"sent": 1}  # late proof counts
+    wait_until(lambda: two.start("deliver").ends(60) and standing(world, "keyed") == {"sent": 1}, 40)
+    assert len(received(world.root / "plain")) == 1
+    assert len(set(received(world.root / "keyed"))) == 1
