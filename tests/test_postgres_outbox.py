@@ -25,6 +25,7 @@ from ranonce.messages import JOB, Closing
 from ranonce.stores import site_of
 from ranonce.stores.base import Wanted
 from ranonce.stores.postgres import store as store_module
+from ranonce.stores.postgres.outbox import Bodies, told_messages
 from ranonce.stores.postgres.store import FORMAT, PostgresStore
 from ranonce.storeurl import server_of
 from tests.behind import postgres_behind
@@ -308,6 +309,32 @@ def test_a_server_that_fails_while_deliverers_work_makes_nothing_be_sent_twice_a
     assert sorted(sent()) == sorted(expected)
     counted = PostgresStore(url, wait_seconds=20).ask("SELECT state, count(*) FROM {schema}.outbox GROUP BY 1")
     assert counted == [("sent", "450")]
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_with_each_step_of_a_messages_way_is_small_whatever_it_says(url, ledger):
+    held, body = claim(ledger, 0), os.urandom(1024)
+    mark(ledger, held, "item", message(ledger, held, "a").replace(body=body))
+    [had] = take(ledger.store)
+    assert had.body == body
+    with admin(url) as connection:
+        asked = "SELECT pg_column_size(o.*) < 1024, body FROM outbox AS o JOIN bodies USING (seq)"
+        assert connection.execute(asked).fetchall() == [(True, body)]
+
+
+def test_of_messages_that_are_brought_only_those_that_were_not_there_leave_a_body(url, ledger):
+    emit(ledger, 0, "a")
+    [known] = ledger.store.outbox().messages(Wanted())
+    known = ledger.store.outbox().message(known.seq)
+    more = [known.replace(key=f"job:2000-01-0{number}/web/b") for number in (1, 2)]
+    bodies = Bodies()
+    told = told_messages([more[0], known.replace(body=b"other"), more[1].replace(body=b"more")], bodies)
+    with admin(url) as connection:
+        connection.execute("SELECT take_in_messages(NULL, %s, %s)", (told, bodies.all()))
+        found = connection.execute("SELECT key, body FROM outbox FULL JOIN bodies USING (seq) ORDER BY seq").fetchall()
+    assert found == [(known.key, known.body), (more[0].key, known.body), (more[1].key, b"more")]
 
 
 # --- what nobody changes --------------------------------------------------------------------------------------------
