@@ -80,6 +80,21 @@ def becomes(answer, route=PLAIN, **fields):
     return settled(answer, route, **fields).state
 
 
+@pytest.mark.parametrize(
+    ("fields", "due_now"),
+    [
+        ({"due_at": NOW + 86_400.0}, False),
+        ({"due_at": NOW + 86_401.0}, True),
+        ({"due_at": NOW + LONGEST_CLOSING_SECONDS, "tries": 1}, False),
+        ({"due_at": NOW + LONGEST_CLOSING_SECONDS + 86_401.0, "tries": 1}, True),
+        ({"due_at": NOW + 86_401.0, "state": UNSURE}, False),
+    ],
+)
+def test_a_message_that_is_due_later_than_any_rule_would_have_it_is_due_now(fields, due_now):
+    move = rules.brought_forward(message(**fields), PLAIN, NOW)
+    assert (move is not None and move.now.due_at == NOW) is due_now
+
+
 # --- the table of states --------------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,8 @@ UNFIT = "it was not sent: "
 _STORED_SECONDS = 0.002
 #: No destination is obeyed that wants to be left alone for longer.
 LONGEST_CLOSING_SECONDS = 31 * 86400.0
+#: A message that is due later than any rule would have it by more than this was told so by a clock that was ahead.
+AHEAD_SECONDS = 86400.0
 
 
 class Message(Record):
@@ -304,6 +306,17 @@ def take(queue: Queue, route: Route, sender: str, most: int) -> Take | None:
         return None
     next_at = begin + len(moves) / route.rate if route.rate is not None else queue.next_at
     return Take(queue.version, next_at, tuple(moves))
+
+
+def brought_forward(message: Message, route: Route, wall: float) -> Move | None:
+    """Return the move by which a message is due now whose time was told by a clock that was far ahead; None for others.
+
+    One that was never tried is due when it is emitted, and no pause after a try is longer than what is waited for here.
+    """
+    longest = max(LONGEST_CLOSING_SECONDS, route.longest_delay, route.first_delay) if message.tries else 0.0
+    if message.state != PENDING or message.due_at <= wall + longest + AHEAD_SECONDS:
+        return None
+    return Move(message, message.replace(due_at=wall))
 
 
 def _doubtful(message: Message, route: Route, wall: float) -> bool:

@@ -59,6 +59,33 @@ def test_six_deliverers_at_once_send_each_message_once(world):
     assert standing(world) == {"sent": 30}
 
 
+def emitted_by_a_clock_ahead(world):
+    """Let all that waits be emitted as by a host whose clock is far ahead."""
+    with world.opened() as store:
+        moves = [Move(each, each.replace(due_at=each.created_at + 400 * 86_400.0)) for each in messages(store)]
+        store.outbox().exchange("web", moves)
+
+
+@pytest.mark.every_store
+def test_what_a_clock_far_ahead_has_emitted_does_not_wait_for_that_time(world):
+    file = receiver(world)
+    put(world, "a", "b")
+    emitted_by_a_clock_ahead(world)
+    said = world.ranonce("deliver")
+    assert "messages that waited for a time which a clock far ahead had told: 2" in said.err
+    assert (said.exit, len(received(file))) == (0, 2)
+
+
+def test_one_that_watches_does_not_wait_for_it_either(world):
+    file = receiver(world)
+    put(world, "a")
+    emitted_by_a_clock_ahead(world)
+    watcher = world.start("deliver", "--watch", "--poll", "0.1")
+    wait_until(lambda: received(file))
+    watcher.signal(signal.SIGTERM)
+    assert watcher.ends().exit == -signal.SIGTERM
+
+
 def test_only_the_destinations_that_are_named_are_asked(world):
     file, other = receiver(world), receiver(world, "other")
     put(world, "a")

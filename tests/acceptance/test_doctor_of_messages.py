@@ -159,13 +159,18 @@ def test_a_closed_destination_is_a_note_with_its_reason(world, planted):
     ]
 
 
+def test_a_message_that_waits_for_a_day_far_ahead_is_a_note(world, planted):
+    planted.message(WINDOW, **{**young(planted), "due_at": 4102444800.0})
+    assert said(world, "messages") == [(NOTE, "the next message to slack is due on 2100-01-01T00:00:00Z")]
+
+
 def test_a_doctor_of_one_job_tells_of_its_messages_only(world, planted):
     planted.message(WINDOW, state=DEAD)
     assert said(world, "messages", "other") == [(OK, "none")]
     assert [level for level, _ in said(world, "messages", "j")] == [PROBLEM]
 
 
-@pytest.mark.parametrize("trigger", ["messages_are_not_lost", "messages_keep_their_body", "steps_are_not_changed"])
+@pytest.mark.parametrize("trigger", ["messages_are_not_lost", "bodies_are_not_changed", "steps_are_not_changed"])
 def test_a_trigger_of_messages_or_steps_that_was_dropped_is_named(world, planted, trigger):
     planted.store.close()
     world.sql(f"DROP TRIGGER {trigger}")

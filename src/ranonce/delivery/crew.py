@@ -10,8 +10,9 @@ from ranonce.delivery.orders import spread
 from ranonce.delivery.witness import Witness
 from ranonce.delivery.worker import Worker
 from ranonce.errors import ConfigError, NotThisLedger, StoreUnavailable
-from ranonce.messages import lease_over, take
+from ranonce.messages import AHEAD_SECONDS, PENDING, brought_forward, lease_over, take
 from ranonce.record import Record
+from ranonce.stores.base import Wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
     from ranonce.delivery.base import Sender, Spec
     from ranonce.delivery.orders import Orders
-    from ranonce.messages import Answer, Message
+    from ranonce.messages import Answer, Message, Queue
     from ranonce.stores.base import Store
 
 #: Pauses of one that watches, while the store is away: they grow, and are spread so that many do not come back at once.
 LONGEST_PAUSE_SECONDS = 60.0
+#: So many messages that are due too late are looked at at a time.
+FORWARD_AT_ONCE = 500
 
 
 class Settled(Record):
@@ -84,6 +87,7 @@ class Crew:
         self._ends: deque[tuple[str, Exception | None]] = deque()
         self._pause = FIRST_PAUSE_SECONDS
         self._witness = witness or Witness()
+        self._long_due: dict[str, float] = {}  # when the first is due that was looked at, by destination
         self.unavailable: StoreUnavailable | None = None
         self.fatal: Exception | None = None  # what ended a worker, and concerns all of them
         self.unusable: set[str] = set()
@@ -103,8 +107,10 @@ class Crew:
 
     def start_all(self) -> None:
         """Start a worker for each destination that has messages. Raises StoreUnavailable."""
-        for name in self._store.outbox().destinations():
+        outbox = self._store.outbox()
+        for name in outbox.destinations():
             if name in self._specs:
+                self._bring_forward(outbox.queue(name, 0, sending=False))
                 self._start(name)
 
     def look(self) -> float:
@@ -133,9 +139,31 @@ class Crew:
 
     def _has_something_to_do(self, name: str) -> bool:
         queue = self._store.outbox().queue(name, 1)
+        if self._bring_forward(queue):
+            return True
         return take(queue, self._specs[name].route, "", 1) is not None or any(
             lease_over(message, queue.domain, queue.now, queue.wall) for message in queue.sending
         )
+
+    def _bring_forward(self, queue: Queue) -> bool:
+        """Let messages be due now that wait for a time which a clock far ahead had told; say whether there were any.
+
+        What waits for long is looked at once, until another message is the first that is due.
+        """
+        name, first = queue.destination, queue.next_due
+        if first is None or first <= queue.wall + AHEAD_SECONDS or self._long_due.get(name) == first:
+            return False
+        outbox, route, after, count = self._store.outbox(), self._specs[name].route, 0, 0
+        wanted = Wanted(destination=name, states=frozenset({PENDING}))
+        while page := outbox.messages(wanted, after=after, limit=FORWARD_AT_ONCE):
+            moves = [move for each in page if (move := brought_forward(each, route, queue.wall)) is not None]
+            count += len(outbox.exchange(name, moves).moved) if moves else 0
+            after = page[-1].seq or 0
+        self._long_due[name] = first
+        if count:
+            seen = f"messages that waited for a time which a clock far ahead had told: {count}. They are due now."
+            self._news.trouble(name, seen, "See that the clocks of the hosts are right.")
+        return count > 0
 
     def _start(self, name: str) -> None:
         thread = Thread(target=self._work, args=(self._specs[name],), name=f"ranonce deliver {name}", daemon=True)

@@ -10,7 +10,7 @@ from ranonce.doctor.finding import PROBLEM, RESTORE, Check, few, step_of
 from ranonce.doctor.jobs import program
 from ranonce.emission import digest_of
 from ranonce.errors import ConfigError
-from ranonce.messages import DEAD, UNDELIVERED, UNSURE, lease_over
+from ranonce.messages import AHEAD_SECONDS, DEAD, UNDELIVERED, UNSURE, lease_over
 from ranonce.names import plain, shown_path
 from ranonce.settings import argv
 from ranonce.timefmt import format_duration, format_instant
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ranonce.config import Config
     from ranonce.delivery.base import Spec
     from ranonce.doctor.finding import Finding
-    from ranonce.messages import Message, Standing, Tally
-    from ranonce.stores.base import Outbox, Store
+    from ranonce.messages import Message, Queue, Standing, Tally
+    from ranonce.stores.base import Store
 
 #: A message that is being sent is its deliverer's for so long after its lease was over: it may only be late.
 GONE_SECONDS = 600.0
@@ -75,7 +75,7 @@ def waiting(store: Store, config: Config, names: list[str]) -> Iterator[Finding]
         found = [
             *_undeclared(check, standing, tallies, config, destinations),
             *_by_state(check, standing, tallies),
-            *_vanished(check, outbox, standing),
+            *_in_the_queue(check, outbox.queue(standing.destination, 0), standing),
         ]
         worse = worse or bool(found)
         yield from found
@@ -118,8 +118,12 @@ def _by_state(check: Check, standing: Standing, tallies: list[Tally]) -> Iterato
         yield check.problem(seen, "see that ranonce deliver is started, and what it says")
 
 
-def _vanished(check: Check, outbox: Outbox, standing: Standing) -> Iterator[Finding]:
-    queue = outbox.queue(standing.destination, 0)
+def _in_the_queue(check: Check, queue: Queue, standing: Standing) -> Iterator[Finding]:
+    """Say which messages a deliverer has that is gone, and whether the others wait for a day that is far away."""
+    if queue.next_due is not None and queue.next_due > queue.wall + AHEAD_SECONDS:
+        seen = f"the next message to {standing.destination} is due on {format_instant(queue.next_due)}"
+        step = "where a clock was ahead, the next ranonce deliver brings it forward; see that the clocks are right"
+        yield check.note(seen, step)
     gone = [message for message in queue.sending if lease_over(_later(message), queue.domain, queue.now, queue.wall)]
     if gone:
         which = f"{few(len(gone), 'message')} to {standing.destination}"
