@@ -106,9 +106,9 @@ def test_findings_are_a_line_each_and_exit_one(say, hourly):
     assert said.lines == [
         first_line(missing=1, failed=1),
         "missing j 2026-11-09T03: missing since 2026-11-09T05:00:00Z, and no trigger arrived"
-        " -> start it again, with --window 2026-11-09T03",
+        " -> ranonce run j --window 2026-11-09T03 -- COMMAND",
         "failed j 2026-11-09T12: attempt 1 failed (exit 3), 2 more attempts allowed"
-        " -> start it again, with --window 2026-11-09T12",
+        " -> ranonce run j --window 2026-11-09T12 -- COMMAND",
     ]
 
 

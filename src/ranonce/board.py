@@ -150,7 +150,8 @@ def windows(
     until: int,
     stones: Sequence[Tombstone] = (),
 ) -> list[WindowState]:
-    """Return the windows that start in [since, until): those that are expected, and those that are recorded.
+    """Return the windows that start in [since, until): those that are expected, and those that are recorded. None of
+    those is expected that were over before the job began.
 
     `runs` are all recorded ones, `claims` those that are running, `stones` what stands for pruned ones. Raises
     UsageError for more than 100,000 windows.
@@ -182,7 +183,13 @@ def windows(
         if before is not None and before.state not in (DONE, MISSING, EXPECTED, PRUNED):
             continue  # several inputs of one window: it is done when all of them are
         found[run.window_start] = WindowState(run.key.window, run.window_start, run.window_end, state)
-    return [found[start] for start in sorted(found)]
+    return [found[start] for start in sorted(found) if not _before_its_time(job, found[start], moment)]
+
+
+def _before_its_time(job: Job, window: WindowState, moment: Moment) -> bool:
+    """Whether a window without a record was over before the job was known: a probe misses none of them either."""
+    began = job.begins is None or window.start >= job.begins
+    return window.state == EXPECTED and not began and window.end <= moment.now
 
 
 def with_messages(states: Sequence[WindowState], waiting: Iterable[Waiting]) -> list[WindowState]:

@@ -122,6 +122,8 @@ def refused(terms: Terms, order: Order, refusal: Refusal) -> Result:
     sentence = refusal.sentence
     if refusal.reason in ("held", "exhausted"):
         sentence += f" -> ranonce release {order.key.job} {order.key.window} --as done|not-done --reason TEXT"
+    if refusal.reason == "busy" and refusal.pid is not None:
+        sentence += ": wait for it, or end it"
     if refusal.reason == "unknown":
         sentence += f" -> ranonce run {order.key.job} --window {order.key.window}"
     if refusal.reason == "waiting":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sqlite3
+import sys
 import textwrap
 from pathlib import Path
 
@@ -249,3 +251,66 @@ def pending(pid, number):
     status = Path(f"/proc/{pid}/status").read_text()
     masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
     return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+# --- how it is started again: whoever mends it is told ---------------------------------------------------------------
+
+
+def test_its_story_says_which_program_it_is_and_probe_says_how_to_start_it_again(programs, world):
+    code = program('raise ValueError("bad row")')
+    programs.run(code, "--now", NOON, "--receipt", "none")
+    command = f"{sys.executable} {world.root}/work/program1.py"
+    assert world.facts()[0].data["program"] == command
+    told = json.loads(world.ranonce("probe", "--now", NOON, "--json").out)
+    assert told["findings"][0]["next_step"] == f"{command} --window {TODAY}"
+    assert programs.run(code, *told["findings"][0]["next_step"].split()[2:]).receipt["attempt"] == 2
+
+
+def test_a_function_that_is_called_is_named_by_its_module(programs, world):
+    programs.run('@job("job", every="day")\ndef work(run):\n    raise ValueError()\nwork(now=NOON)')
+    told = json.loads(world.ranonce("probe", "--now", NOON, "--json").out)
+    again = f"call it from Python: program1.py.work(window='{TODAY}')"
+    assert told["findings"][0]["next_step"] == again
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (("rerun", "job", TODAY, "--reason", "x"), f"ranonce rerun job {TODAY} --reason TEXT"),
+        (("backfill", "job", "--since", "2026-11-08"), "ranonce backfill job --since DATE"),
+        (("run", "job"), "ranonce run job"),
+    ],
+)
+def test_a_command_without_its_program_names_it(programs, world, words, written):
+    programs.run(program("effect(run)"), *NOW)
+    refused = world.ranonce(*words)
+    assert refused.exit == 64
+    assert f"{written} -- {sys.executable} {world.root}/work/program1.py" in refused.sentence
+    again = world.ranonce(*words, "--now", NOON, "--", sys.executable, f"{world.root}/work/program1.py")
+    assert again.exit == 0
+
+
+def test_a_doctor_knows_that_a_python_job_needs_no_declaration(programs, world):
+    programs.run(program("effect(run)"), *NOW)
+    told = [json.loads(line) for line in world.ranonce("doctor", "job", "--json").out.splitlines()]
+    (seen,) = [each for each in told if each["check"] == "jobs"]
+    assert (seen["level"], "declare" in str(seen)) == ("ok", False)
+    assert f"started by {sys.executable} {world.root}/work/program1.py" in seen["seen"]
+
+
+def test_windows_from_before_its_first_run_are_not_shown_as_expected(programs, world):
+    programs.run(program("effect(run)"), *NOW)
+    for words in (("show", "job"), ("status", "job")):
+        told = world.ranonce(*words, "--now", NOON).out.decode()
+        assert TODAY in told
+        assert "2026-11-08" not in told
+
+
+def test_who_meets_a_run_at_work_is_told_what_to_do(programs, world):
+    code = program("mark('working')\nwait_for('end')")
+    working = programs.start(code, *NOW)
+    wait_until(programs.marked("working"))
+    refused = programs.run(code, *NOW)
+    assert refused.receipt["sentence"].endswith(f"process {working.pid} (python) still works: wait for it, or end it")
+    programs.mark("end")
+    assert working.ends().exit == 0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ranonce.cli.options import Command, Parsed
+    from ranonce.ledger import OpenLedger
     from ranonce.terms import Terms
 
 INPUT = Option("input", "What the run works on: other input is a conflict (or other work).", "FILE", "path")
@@ -31,6 +32,8 @@ WORK_OPTIONS = (
     Option("quiet", "Give receipts of problems only.", short="q"),
     *LEDGER_OPTIONS,
 )
+#: What such a command needs besides.
+NEEDED = {"rerun": " --reason TEXT", "backfill": " --since DATE"}
 
 
 class Call(Record):
@@ -65,8 +68,7 @@ def carry_out(
                     raise UsageError(
                         f"the job {job!r} was removed.", f"Declare it again: ranonce add {job} --every RULE -- COMMAND"
                     )
-                written = " ".join((command.name, *parsed.arguments))
-                raise UsageError(f"{job!r} has no command.", f"Write it after --: ranonce {written} -- COMMAND.")
+                raise _no_command(command, parsed, ledger)
             receipts.mode = invocation.spec.receipt
             status, signum = do(Call(invocation, signals, receipts, parsed.flag("raw-exit")))
         except (StoreUnavailable, NotThisLedger, ConfigError) as error:
@@ -75,6 +77,21 @@ def carry_out(
     if signum is not None:
         die_by(signum)
     return status
+
+
+def _no_command(command: Command, parsed: Parsed, ledger: OpenLedger) -> UsageError:
+    """Return the error for a job without a command. One that was started from Python has a program for it."""
+    from ranonce.started import python_start
+
+    job = parsed.arguments[0]
+    written = " ".join((command.name, *parsed.arguments)) + NEEDED.get(command.name, "")
+    started = python_start(ledger.store, job)
+    if started is None:
+        return UsageError(f"{job!r} has no command.", f"Write it after --: ranonce {written} -- COMMAND.")
+    return UsageError(
+        f"{job!r} has no command here: it is a Python job, started by {started.way}.",
+        f"Write the program after --: ranonce {written} -- {started.command}",
+    )
 
 
 def given_settings(command: Command, parsed: Parsed) -> dict[str, Any]:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from ranonce.config import Config
     from ranonce.lifecycle import ScheduleVersion
     from ranonce.messages import Standing
+    from ranonce.started import Started
     from ranonce.stores.base import Job as RecordedJob
+    from ranonce.stores.base import Store
     from ranonce.survey import Span
 
 #: The word for one window of a bucket, where it is not the bucket's own.
@@ -81,7 +83,7 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
     span = asked_span(parsed, survey.moment.now, _versions(survey, config, names))
     findings = list(_findings(survey, config, sorted(names) or known, recorded, span))
     findings += judge_messages(standings_of(survey, config), names)
-    _tell(parsed, span, survey.moment.now, findings, config)
+    _tell(parsed, span, survey.moment.now, findings, config, survey.store)
     return EX_FINDINGS if any(not finding.note for finding in findings) else 0
 
 
@@ -140,13 +142,20 @@ def _tell_without_ledger(
     jobs = [unrecorded_job(name, config.jobs[name], span) for name in wanted]
     findings = [finding for job in jobs for finding in judge(job, moment)]
     unproved = "the ledger cannot be read, so nothing proves that it ran"
-    _tell(parsed, span, now, [each.replace(text=unproved) for each in findings], config, error=error.sentence)
+    _tell(parsed, span, now, [each.replace(text=unproved) for each in findings], config, None, error=error.sentence)
 
 
 def _tell(
-    parsed: Parsed, span: Span, now: float, findings: list[Finding], config: Config, *, error: str | None = None
+    parsed: Parsed,
+    span: Span,
+    now: float,
+    findings: list[Finding],
+    config: Config,
+    store: Store | None,
+    *,
+    error: str | None = None,
 ) -> None:
-    step = _NextStep(config) if error is None else _no_step
+    step = _NextStep(config, store) if store is not None else _no_step
     severe = [finding for finding in findings if not finding.note]
     notes = [finding for finding in findings if finding.note]
     if parsed.flag("json"):
@@ -181,10 +190,20 @@ def _line(finding: Finding, step: str | None) -> str:
 
 class _NextStep:
     """Finds the command that settles a finding, where there is one. It must be one that works: how a job is started,
-    and what its crash means, stands in the configuration."""
+    and what its crash means, stands in the configuration, or in its story, for one that is a Python program."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, store: Store) -> None:
         self.config = config
+        self._store = store
+        self._started: dict[str, Started | None] = {}
+
+    def _python(self, job: str) -> Started | None:
+        """Return how a job is started from Python, if it is. Asked for what has a finding alone, and once."""
+        from ranonce.started import python_start
+
+        if job not in self._started:
+            self._started[job] = python_start(self._store, job)
+        return self._started[job]
 
     def __call__(self, finding: Finding) -> str | None:
         if finding.bucket in MESSAGES:
@@ -193,15 +212,22 @@ class _NextStep:
             return None
         spec = self.config.jobs.get(finding.job)
         if finding.last is not None:
-            command = " -- COMMAND" if spec is None or not spec.command else ""
-            missing = finding.bucket == "missing"
-            return f"ranonce backfill {finding.job} --since {finding.window}{command}" if missing else None
+            if finding.bucket != "missing":
+                return None
+            command = ""
+            if spec is None or not spec.command:
+                started = self._python(finding.job)
+                command = f" -- {started.command if started else 'COMMAND'}"
+            return f"ranonce backfill {finding.job} --since {finding.window}{command}"
         held = finding.bucket == "zombies" and spec is not None and spec.on_crash == "hold"
         if finding.bucket in ("held", "exhausted") or held:
             return f"ranonce release {finding.job} {finding.window} --as done|not-done --reason TEXT"
         if finding.bucket in ("missing", "failed", "stopped", "zombies") and not finding.facts.get("orphan"):
             if spec is None or not spec.command:
-                return f"start it again, with --window {finding.window}"
+                started = self._python(finding.job)
+                if started is not None:
+                    return started.again(finding.window)
+                return f"ranonce run {finding.job} --window {finding.window} -- COMMAND"
             return f"ranonce run {finding.job} --window {finding.window}"
         return None
 

@@ -13,6 +13,7 @@ from ranonce.liveness import is_owner, this_host, unrecorded
 from ranonce.names import plain, shown_path
 from ranonce.sight import sighting_of
 from ranonce.standing import holder
+from ranonce.started import python_start
 from ranonce.timefmt import format_instant
 
 TYPE_CHECKING = False
@@ -47,7 +48,8 @@ def claims(store: Store, jobs: list[Job], folder: str | None) -> Iterator[Findin
                 found.append(check.of(job.name).problem(seen, "ranonce doctor --deep: the file was changed by hand"))
             continue
         behind = holder(claim.lease, store.clock(), _sighting(store, folder, claim.lease.owner, claim.lease.process))
-        step = f"ranonce run {job.name} --window {claim.key.window}"
+        started = python_start(store, job.name)
+        step = started.again(claim.key.window) if started else f"ranonce run {job.name} --window {claim.key.window}"
         if not behind.alive and _ended(folder, claim.lease.owner) is None:
             began = format_instant(run.started_at)
             seen = f"{claim.key} began at {began} (attempt {run.attempt}) and has no verdict: {behind.why}"

@@ -8,6 +8,7 @@ from ranonce.doctor.finding import Check, few, step_of
 from ranonce.errors import RanonceError
 from ranonce.ledger import CLOCK_SLACK_SECONDS, known_ledger
 from ranonce.names import plain, shown_path
+from ranonce.started import python_start
 from ranonce.stores import open_store
 from ranonce.storeurl import masked
 from ranonce.timefmt import format_instant
@@ -74,8 +75,13 @@ def jobs_known(store: Store, declared: set[str], file: str | None, names: list[s
     for name in sorted((recorded - declared) & chosen):
         if store.schedules(name) and store.schedules(name)[-1].every == "never":
             continue  # it was removed on purpose
+        started = python_start(store, name)
+        if started is not None:  # it declares itself
+            again = f"ranonce rerun and backfill start it with: -- {started.command}"
+            yield check.of(name).ok(f"it is a Python job, started by {started.way}; {again}")
+            continue
         seen = f"it is in the ledger, and not in {shown_path(file)}: its triggers must give schedule and command"
-        yield check.of(name).note(seen, f"declare it: ranonce add {name} …")
+        yield check.of(name).note(seen, f"declare it: ranonce add {name} --every RULE -- COMMAND")
     for name in sorted((declared - recorded) & chosen):
         seen = f"it is in {shown_path(file)}, and the ledger has never heard of it: no trigger ever came"
         yield check.of(name).note(seen, f"see that its line is in place: ranonce add {name}")

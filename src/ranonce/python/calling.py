@@ -107,6 +107,7 @@ class Plan(Record):
     terms: Terms
     orders: list[Order]
     warnings: tuple[str, ...]
+    told: Mapping[str, str] = {}  # how the job is started, for its story
 
 
 def plan(place: Place, connections: Connections, job: str, asked: Asked, hints: Mapping[str, str]) -> Plan:
@@ -124,7 +125,8 @@ def claim(plan: Plan, connections: Connections, order: Order, on_lost: OnLost) -
     """Claim a window, or learn why not. Raises StoreUnavailable and NotThisLedger: then nothing may be started."""
     with connections.lend() as ledger:
         ledger.warnings.extend(plan.warnings)
-        won = take(ledger, ask_of(plan.terms.replace(ledger=ledger), order))
+        ask = ask_of(plan.terms.replace(ledger=ledger), order)
+        won = take(ledger, ask.replace(data={**ask.data, **plan.told}))
     if isinstance(won, Refusal):
         return won
     failpoint("run:claimed")

@@ -16,11 +16,12 @@ from typing import Generic, TypeVar, cast
 from ranonce.errors import StoreUnavailable, UsageError
 from ranonce.lifecycle import Refusal as Refused
 from ranonce.names import check_job_name
-from ranonce.python.answers import Stop
+from ranonce.python.answers import Stop, plain
 from ranonce.python.calling import asked, claim, job_settings, not_run, place_of, plan
 from ranonce.python.run import Ended, Run
 from ranonce.python.verdict import TimeLimit, told
 from ranonce.record import Record
+from ranonce.started import FUNCTION, PROGRAM
 from ranonce.timefmt import shown
 
 TYPE_CHECKING = False
@@ -92,6 +93,7 @@ class Call(Record):
     signum: Callable[[], int | None] = _no_signal
     over: Callable[[], bool] = _goes_on
     inside: bool = False
+    program: str | None = None
 
 
 class Job(Generic[R]):
@@ -124,6 +126,14 @@ class Job(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Job {self.name}>"
+
+    @property
+    def _shown(self) -> str:
+        """Where the function is found, for people."""
+        module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", self.name)
+        if module == "__main__":
+            module = os.path.basename(sys.argv[0] if sys.argv else "") or module
+        return plain(f"{module}.{name}" if module else name)
 
     def __reduce__(self) -> str:
         return str(getattr(self, "__qualname__"))  # noqa: B009 - by its name, as a function is pickled
@@ -187,6 +197,7 @@ class Job(Generic[R]):
         if found.terms.spec.timeout is not None and not call.keeps_time:
             found = found.replace(warnings=(*found.warnings, "no time limit: main() and async jobs keep one"))
         ends: list[Ended] = []
+        found = found.replace(told={PROGRAM: call.program} if call.program else {FUNCTION: self._shown})
         for order in found.orders:
             if call.over():
                 break

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ from ranonce.errors import (
 )
 from ranonce.invocation import Asked, digest_of, that_counts
 from ranonce.jobspec import JobSpec
-from ranonce.python.answers import Stop
+from ranonce.python.answers import Stop, plain
 from ranonce.python.calling import Place
 from ranonce.python.job import Call, called, drive, is_inside
 from ranonce.python.verdict import TimeLimit, ended_well, exit_text, of_the_job
@@ -97,8 +98,7 @@ def _status(job: Job[Any], words: list[str], signals: _Signals) -> int:
     try:
         if not all(isinstance(word, str) for word in words):
             raise UsageError(f"argv={shown(words)} is not a list of words.", "Give each argument as text of its own.")
-        command = command_of(job)
-        return _carry_out(job, command, parse(command, words), signals)
+        return _carry_out(job, parse(command_of(job), words), words, signals)
     except RanonceError as error:
         say(f"ranonce: {error}")
         return error.exit_status
@@ -108,8 +108,8 @@ def _status(job: Job[Any], words: list[str], signals: _Signals) -> int:
         return EX_STORE_UNAVAILABLE
 
 
-def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signals) -> int:
-    settings = {**job._settings, **job_settings(command, parsed)}
+def _carry_out(job: Job[Any], parsed: Parsed, words: list[str], signals: _Signals) -> int:
+    settings = {**job._settings, **job_settings(command_of(job), parsed)}
     receipts = Receipts(settings.get("receipt", "all"), quiet=parsed.flag("quiet"), as_json=parsed.flag("json"))
     place = Place(parsed.get("store"), None, parsed.get("config"))
     results: list[Result] = []
@@ -136,7 +136,7 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
         terminal=os.isatty(0),
     )
     call = Call(place, asked, os.environ, True, tell, lambda: signals.first, lambda: signals.first is not None)
-    call = call.replace(inside=inside)
+    call = call.replace(inside=inside, program=_program(words))
     try:
         receipts.mode = place.configuration(job.name).jobs.get(job.name, JobSpec(job.name)).replace(**settings).receipt
         if job._is_async:
@@ -156,6 +156,19 @@ def _carry_out(job: Job[Any], command: Command, parsed: Parsed, signals: _Signal
     counts = that_counts(results)
     signals.die_by = results[-1].signal if signals.first is not None else counts.signal
     return counts.exit
+
+
+def _program(words: list[str]) -> str | None:
+    """Return the words of a shell that start this program; None where its command line is not the job's alone."""
+    whole = list(sys.orig_argv)
+    program = whole[: len(whole) - len(words)]
+    if whole[len(program) :] != words or len(program) < 2:
+        return None
+    if sys.executable:
+        program[0] = sys.executable
+    if "-m" not in program and os.path.exists(program[-1]):
+        program[-1] = os.path.abspath(program[-1])
+    return plain(shlex.join(program))
 
 
 def _as_exit(ended: Ended) -> Result:
