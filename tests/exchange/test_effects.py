@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 
+from ranonce.emission import digest_of
 from ranonce.exchange.effects import MOVED
 from ranonce.exchange.exporting import Wanted, export
 from ranonce.ledger import OpenLedger
 from ranonce.messages import DEAD, DROPPED, PENDING, SENDING, SENT, STATES, UNSURE
+from ranonce.stores.base import Intake, Tombstone
 from ranonce.stores.memory.store import MemoryStore
 from tests.exchange.acting import BORN, brought, empty, everything, rehearsed
 from tests.planted import Planted
 
-WINDOW = "2026-11-07T00"
+WINDOW, JOB = "2026-11-07T00", "j"
 
 
 @pytest.fixture
@@ -82,6 +85,43 @@ def test_an_import_that_is_done_twice_changes_nothing(planted, tmp_path):
 def test_a_rehearsal_counts_messages_and_steps(planted, tmp_path):
     report = rehearsed(empty(), exported(planted, tmp_path))
     assert (report.messages, report.steps) == ({UNSURE: 3, SENT: 1, DEAD: 1, DROPPED: 1}, 2)
+
+
+def another_body(each):
+    body = b"another"
+    told = {"body": base64.b64encode(body).decode(), "digest": digest_of(each["content_type"], body)}
+    return {**each, **told} if each["state"] == PENDING else each
+
+
+@pytest.mark.parametrize("how", [brought, rehearsed])
+def test_a_message_that_has_another_body_here_is_counted_and_named(planted, tmp_path, how):
+    ledger, path = empty(), tmp_path / "other.jsonl"
+    brought(ledger, exported(planted, tmp_path))
+    with open(exported(planted, tmp_path)) as file:
+        told = [json.loads(line) for line in file]
+    told = [another_body(each) if each.get("kind") == "message" else each for each in told]
+    path.write_text("".join(json.dumps(each) + "\n" for each in told))
+    report = how(ledger, str(path))
+    assert (report.conflicts, [key.rpartition("/")[2] for key in report.first_conflicts]) == (1, [PENDING])
+    assert how(ledger, exported(planted, tmp_path)).conflicts == 0
+
+
+@pytest.mark.parametrize("how", [rehearsed, brought])
+def test_a_rehearsal_knows_too_what_this_very_ledger_may_have_sent(planted, tmp_path, how):
+    ledger = OpenLedger(MemoryStore("a" * 32, wall=lambda: float(BORN)), folder=None)
+    report = how(ledger, exported(planted, tmp_path), delivers_here=True)
+    assert report.messages == {UNSURE: 3, SENT: 1, DEAD: 1, DROPPED: 1}
+
+
+@pytest.mark.parametrize("how", [rehearsed, brought])
+def test_a_rehearsal_knows_too_what_was_pruned_here(planted, tmp_path, how):
+    ledger = empty()
+    start = next(iter(planted.store.upkeep().all_messages())).window_start
+    ledger.store.upkeep().take_in(
+        Intake(tombstones=[Tombstone(JOB, start, start + 3600, 1, 0, float(BORN))]), lambda *_: False
+    )
+    report = how(ledger, exported(planted, tmp_path), delivers_here=True)
+    assert report.messages == {UNSURE: 3, SENT: 1, DEAD: 1, DROPPED: 1}
 
 
 def test_steps_keep_their_results(planted, tmp_path):

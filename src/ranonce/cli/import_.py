@@ -144,6 +144,11 @@ def _messages(report: Report) -> Iterator[str]:
         left = sum(report.there.get(state, 0) for state in (UNSURE, DEAD))
         how = " What is unsure or dead, a person settles: ranonce outbox list." if left else ""
         yield f"Messages that were here already stay as they are here: {told}.{how}"
+    if report.conflicts:
+        yield f"Of them have another body here than the file tells, which did not come in: {report.conflicts:,}."
+        yield from (f"  {key}" for key in report.first_conflicts)
+        if report.conflicts > len(report.first_conflicts):
+            yield f"  and {report.conflicts - len(report.first_conflicts):,} more"
     if report.messages.get(UNSURE):
         yield (
             "Nobody here can know whether the unsure ones were sent: ranonce outbox list --state unsure names them;"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ranonce.exchange.effects import MOVED, PRUNED_HERE, arrived
+from ranonce.exchange.arriving import Arrivals
 from ranonce.exchange.handmade import Tally
 from ranonce.exchange.lines import Bad
 from ranonce.exchange.native import Declared, Head
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 #: So many windows, or so many bytes of output, are written in one transaction: a fifth of a second, in which jobs wait.
 BATCH = 2000
 BATCH_BYTES = 4 << 20
-#: Before and after every window.
-EVER = (-(1 << 62), 1 << 62)
 #: So many bad places, and windows that were left as they are, are named; all are counted.
 NAMED = 10
 
@@ -43,7 +41,8 @@ class Report(Record):
 
     `windows` counts what a rehearsal found, `held` the windows whose end the file does not tell. `messages` counts
     those that are new here by the states they have now, `there` those that were here already by the states that they
-    keep, `steps` all that were told of.
+    keep, `conflicts` those of them that have another body here, of which the first are named; `steps` all that were
+    told of.
     """
 
     format: str
@@ -58,6 +57,8 @@ class Report(Record):
     messages: Mapping[str, int] = {}
     steps: int = 0
     there: Mapping[str, int] = {}
+    conflicts: int = 0
+    first_conflicts: tuple[str, ...] = ()
 
 
 class Import:
@@ -72,8 +73,7 @@ class Import:
         self.held = 0
         self.bad = _BadOnes()
         self.left: list[tuple[RunKey, str]] = []
-        self.messages: Counter[str] = Counter()
-        self.there: Counter[str] = Counter()
+        self.arrivals = Arrivals(ledger, source)
         self.steps = 0
         self._batch: list[Told] = []
         self._messages: list[Message] = []
@@ -85,7 +85,6 @@ class Import:
         self._highest = 0  # number of an event, where they are kept
         self._left_out: dict[str, str] = {}  # jobs that cannot come in, and why
         self._placed: set[str] = set()  # jobs the ledger has a row of
-        self._pruned: dict[str, list[Tombstone]] = {}  # by job, as they stood before anything of it came in
 
     def carry_out(self) -> Report:
         """Import all of it. Raises UsageError or ConfigError where that cannot even begin."""
@@ -97,7 +96,7 @@ class Import:
         self._commit(last=True)
         if lacking and not self.ledger.remembers_more():
             self.ledger.settle_unrecorded()  # before, the ledger did not know the attempts that they are of
-        return Report(
+        report = Report(
             self.reading.format,
             dict(self.counts),
             self.events,
@@ -106,10 +105,9 @@ class Import:
             tuple(self.left),
             self.reading.unsent,
             held=self.held,
-            messages=dict(self.messages),
             steps=self.steps,
-            there=dict(self.there),
         )
+        return _with_messages(report, self.arrivals)
 
     # --- what comes ---
 
@@ -133,7 +131,7 @@ class Import:
         elif isinstance(item, Declared):
             self._declare(item)
         elif isinstance(item, Head):
-            self._head = item
+            self._head = self.arrivals.head = item
             self._keep_numbers = item.whole and self.source.job is None and untouched(self.ledger.store)
         else:
             self._others.append(item)
@@ -149,29 +147,14 @@ class Import:
             self._steps.append(item)
             self._bytes += len(item.result or b"")
         else:
-            at = self._head.exported_at if self._head else self.source.now
-            self._messages.append(self._arrived(item, at))
+            self._messages.append(self.arrivals.of(item))
             self._bytes += len(item.body or b"")
         if len(self._messages) + len(self._steps) >= BATCH or self._bytes >= BATCH_BYTES:
             self._commit()
 
-    def _arrived(self, message: Message, at: float) -> Message:
-        """Return a message as it comes in. Here it goes out only if this ledger cannot have sent it before: one that it
-        had, and that was delivered, went when its window was pruned, or is lost if the export is of this very ledger.
-        """
-        ours = self._head is not None and self._head.ledger == self.ledger.store.identity().ledger
-        start = message.window_start
-        pruned = (
-            any(stone.since <= start < stone.until for stone in self._pruned.get(message.run.job, ()))
-            and self.ledger.store.read(message.run, start).run is None
-        )
-        delivers = self.source.delivers_here and not ours and not pruned
-        return arrived(message, at, delivers_here=delivers, why=PRUNED_HERE if pruned else MOVED)
-
     def _place(self, job: str) -> None:
         """Make sure that the ledger has heard of a job, if only its name."""
-        if job not in self._pruned:
-            self._pruned[job] = self.ledger.store.tombstones(job, *EVER)
+        self.arrivals.look_at(job)
         if job in self._placed:
             return
         if self.ledger.store.job(job) is None:
@@ -222,15 +205,13 @@ class Import:
             messages=self._messages,
             steps=self._steps,
         )
-        known = self.ledger.store.outbox().known([each.key for each in self._messages]) if self._messages else {}
+        self.arrivals.count(self._messages)
         taken = self.ledger.store.upkeep().take_in(intake, lambda run, lease: works(self.ledger, run, lease))
         note_last(self.ledger, taken.last)
         self.counts.update(taken.counts)
         self.events += taken.events
         told = [(key, why) for key, why in taken.left if why in (KEPT, BUSY, PRUNED)]
         self.left += told[: max(0, NAMED - len(self.left))]
-        self.messages.update(message.state for message in self._messages if message.key not in known)
-        self.there.update(message.state for message in known.values())
         self.steps += len(self._steps)
         self._batch, self._others, self._bytes = [], [], 0
         self._messages, self._steps = [], []
@@ -241,8 +222,7 @@ def rehearse(ledger: OpenLedger, source: Source) -> Report:
     reading = Reading(ledger, source, declare=False)
     bad = _BadOnes()
     windows: Counter[str] = Counter()
-    messages: Counter[str] = Counter()
-    there: Counter[str] = Counter()
+    arrivals = Arrivals(ledger, source)
     steps = 0
     if reading.format == "lines":
         tally = Tally(reading.find(), source.now)
@@ -256,15 +236,22 @@ def rehearse(ledger: OpenLedger, source: Source) -> Report:
                 bad.add(item)
             elif isinstance(item, Told):
                 windows.update(_kinds(item))
+            elif isinstance(item, Head):
+                arrivals.head = item
             elif isinstance(item, Message):
-                known = ledger.store.outbox().known([item.key]).get(item.key)
-                if known is not None:
-                    there[known.state] += 1
-                else:
-                    messages[arrived(item, source.now, delivers_here=source.delivers_here).state] += 1
+                arrivals.count([arrivals.of(item)])
             steps += isinstance(item, Step)
     found = Report(reading.format, {}, 0, bad.count, tuple(bad.first), unsent=reading.unsent)
-    return found.replace(windows=dict(windows), messages=dict(messages), steps=steps, there=dict(there))
+    return _with_messages(found, arrivals).replace(windows=dict(windows), steps=steps)
+
+
+def _with_messages(report: Report, arrivals: Arrivals) -> Report:
+    return report.replace(
+        messages=dict(arrivals.new),
+        there=dict(arrivals.there),
+        conflicts=arrivals.conflicts,
+        first_conflicts=tuple(arrivals.first_conflicts),
+    )
 
 
 class _BadOnes:
