@@ -107,7 +107,9 @@ def test_a_message_of_a_closed_destination_comes_next_when_that_opens(world, pla
 def test_a_message_that_is_being_sent_shows_its_lease_in_the_list_and_in_its_story(world, planted, good_for, words):
     message = planted.message(WINDOW, **taken(planted, good_for=good_for) | {"lease_seconds": 86400.0 * 3})
     assert words in world.ranonce("outbox", "list").out.decode()
-    assert f"  lease     {words}" in world.ranonce("outbox", "show", str(message.seq)).out.decode()
+    assert (
+        f"  lease     {words.removeprefix('lease ')}" in world.ranonce("outbox", "show", str(message.seq)).out.decode()
+    )
 
 
 def test_what_waits_for_a_dead_deliverer_is_said_to_be_the_next_ones(world, planted):
@@ -150,6 +152,15 @@ def test_a_destination_that_cannot_be_sent_to_is_said_below_the_list(world, plan
     assert any(line.startswith("slack cannot be sent to from here: ") and "NOPE" in line for line in lines)
     assert any(line.startswith("mail cannot be sent to: ") and "'smpt'" in line for line in lines)
     assert any(line.startswith("stranger is not declared here -> ") for line in lines)
+    assert not any("goes out with" in line for line in lines)
+
+
+def test_what_needs_somebody_comes_first_below_the_list(world, planted):
+    planted.message(WINDOW, destination="a")
+    planted.message(WINDOW, destination="b", state=DEAD)
+    planted.message(WINDOW, destination="c", state=UNSURE)
+    lines = world.ranonce("outbox", "list").out.decode().splitlines()
+    assert [line.partition(" -> ")[0] for line in lines[5:7]] == ["c: 1 unsure", "b: 1 dead"]
 
 
 @pytest.mark.parametrize("words", [("--destination", "slak"), ("--job", "jj")])

@@ -39,7 +39,7 @@ def story(
         "due": _when_due(message, closed) if message.state == PENDING else None,
         "taken": instant(message.taken_at) if message.taken_at is not None else None,
         "sender": message.sender or None,
-        "lease": standing_of(message, clock, None) if message.state == SENDING else None,
+        "lease": (standing_of(message, clock, None) or "").removeprefix("lease ") if message.state == SENDING else None,
         "settled": instant(message.settled_at) if message.settled_at is not None else None,
         "in doubt": f"since {instant(message.doubt_since)}" if message.doubt_since is not None else None,
         "receipt": message.receipt,

@@ -70,8 +70,9 @@ COMMAND = Command(
     ),
     description="""`ranonce outbox list` shows what is not delivered, the worst first: unsure (it may have been
     received, and a person must say), dead (it will not be tried again), then what waits, the oldest first; and below
-    what to do about all that are alike. TAKEN counts all tries, FAILED those that count against `max_attempts`. `ranonce
-    outbox show MESSAGE` tells the story of one message, by its number or its key, and by what its destination knows it.
+    what to do about all that are alike. TAKEN counts all tries, FAILED those that count against `max_attempts`.
+    `ranonce outbox show MESSAGE` tells the story of one message, by its number or its key, and by what its destination
+    knows it.
 
     `ranonce outbox retry MESSAGE…` has messages tried now, or all to one destination (--destination), and opens the
     destination where it is closed. `ranonce outbox resolve MESSAGE… --as sent|not-sent|dropped --reason TEXT` says what

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ranonce.cli.messagetext import last_words, own_key, since, standing_of
 from ranonce.cli.report import instant, table
-from ranonce.messages import DEAD, PENDING, SENDING, SENT, UNSURE, lease_over
+from ranonce.messages import DEAD, PENDING, SENDING, UNSURE, lease_over
 from ranonce.names import plain
 from ranonce.timefmt import format_instant
 from ranonce.undelivered import is_payload
@@ -64,20 +64,22 @@ def steps(
     environ: Mapping[str, str],
 ) -> Iterator[str]:
     """Say what is to be done about the messages that are listed, a line for all of a kind."""
+    mine = {each.destination: [one for one in messages if one.destination == each.destination] for each in waiting}
+    for state in (UNSURE, DEAD):
+        for standing in waiting:
+            words = [one.error or "" for one in mine[standing.destination] if one.state == state]
+            if words:
+                count = sum(tally.count for tally in standing.tallies if tally.state == state)
+                name = standing.destination
+                yield f"{name}: {count or len(words):,} {state} -> {_in_bulk(name, state, words)}"
     for standing in waiting:
         name = standing.destination
-        mine = [message for message in messages if message.destination == name]
-        counts: dict[str, int] = {}
-        for tally in standing.tallies:
-            counts[tally.state] = counts.get(tally.state, 0) + tally.count
-        shown = {message.state for message in mine}
-        for state in (UNSURE, DEAD):
-            if state in shown:
-                words = [message.error or "" for message in mine if message.state == state]
-                yield f"{name}: {counts.get(state, len(words)):,} {state} -> {_in_bulk(name, state, words)}"
-        yield from _of_waiting(name, [one for one in mine if one.state in (PENDING, SENDING)], standing, clock)
-        if shown - {SENT}:
-            yield from _of_destination(name, destinations, environ)
+        if not mine[name]:
+            continue
+        wrong = list(_of_destination(name, destinations, environ))
+        yield from wrong
+        still = [one for one in mine[name] if one.state in (PENDING, SENDING)]
+        yield from _of_waiting(name, still, standing, clock, sendable=not wrong)
 
 
 def _in_bulk(name: str, state: str, words: Sequence[str]) -> str:
@@ -90,7 +92,9 @@ def _in_bulk(name: str, state: str, words: Sequence[str]) -> str:
     return f"mend what they say, then for all of them: ranonce outbox retry --destination {name}, or: {drop}"
 
 
-def _of_waiting(name: str, mine: Sequence[Message], standing: Standing, clock: Clock) -> Iterator[str]:
+def _of_waiting(
+    name: str, mine: Sequence[Message], standing: Standing, clock: Clock, *, sendable: bool
+) -> Iterator[str]:
     gone = sum(each.state == SENDING and lease_over(each, clock.domain, clock.now, clock.wall) for each in mine)
     if gone:
         yield f"{name}: {_have(gone)} no deliverer any more -> the next ranonce deliver decides what becomes of them"
@@ -98,7 +102,7 @@ def _of_waiting(name: str, mine: Sequence[Message], standing: Standing, clock: C
         why = f": {standing.closed_why}" if standing.closed_why else ""
         until = format_instant(standing.closed_until)
         yield plain(f"{name} is closed until {until}{why} -> ranonce outbox retry --destination {name}")
-    elif any(each.state == PENDING and each.due_at <= clock.wall for each in mine):
+    elif sendable and any(each.state == PENDING and each.due_at <= clock.wall for each in mine):
         yield f"{name}: what is due now goes out with -> ranonce deliver"
 
 
