@@ -34,7 +34,7 @@ CREATE TABLE {schema}.outbox (
     receipt       text,                                -- what the destination said when it took it
     error         text,                                -- what went wrong last
     resolution    text                                 -- what a person said of it, who and why
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
 -- What the messages say. Apart, since a message is written again with each step of its way, and its body never is. One
 -- that is over may have lost its body: it was pruned.
