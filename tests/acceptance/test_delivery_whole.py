@@ -208,14 +208,15 @@ def test_three_deliverers_keep_to_one_rate_together(world):
         assert at - came[0] >= (number - 4) / 4 - 0.1
 
 
-def test_no_more_are_on_their_way_at_a_destination_than_it_allows(world):
+@pytest.mark.parametrize("dedupes", [False, "1h"], ids=["none", "an hour"])
+def test_no_more_are_on_their_way_at_a_destination_than_it_allows(world, dedupes):
     def act(_):
         time.sleep(0.1)
         return answer(200)
 
     with Receiver(act=act) as narrow, Receiver(act=act) as wide:
         for day, (name, web, concurrency) in enumerate((("narrow", narrow, 1), ("wide", wide, 6))):
-            declare(world, name, type="http", url=web.url, concurrency=concurrency)
+            declare(world, name, type="http", url=web.url, concurrency=concurrency, dedupes=dedupes)
             put(world, *(f"k{number:02}" for number in range(12)), destination=name, day=day)
         assert world.ranonce("deliver").exit == 0
     assert narrow.at_once == 1
