@@ -111,6 +111,22 @@ def test_a_file_that_somebody_removed_is_damaged(file):
         close(file)
 
 
+def test_a_file_that_somebody_emptied_is_damaged_for_whoever_emits_and_whoever_reads(file):
+    add(file.path, [one()])
+    os.truncate(file.path, 0)
+    assert not file.is_untouched()
+    with pytest.raises(DamagedMessages, match="was emptied"):
+        add(file.path, [one("b")])
+    with pytest.raises(DamagedMessages, match="was emptied"):
+        close(file)
+
+
+def test_emptying_a_file_that_holds_nothing_harms_nobody(file):
+    os.truncate(file.path, 0)
+    assert add(file.path, [one()]) == KEPT
+    assert len(close(file)) == 1
+
+
 def test_an_empty_file_that_somebody_removed_holds_nothing_and_fails_no_work(file):
     os.unlink(file.path)
     assert file.is_untouched()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from binascii import crc32
 
@@ -260,6 +261,15 @@ class AttemptFile:
         self._end += len(line)
 
 
+#: The permission that a file of messages has besides, once something was written into it: it outlives an emptied file.
+USED = stat.S_IXUSR
+
+
+def was_used(seen: os.stat_result) -> bool:
+    """Say whether something was ever written into a file of messages."""
+    return bool(seen.st_size or seen.st_mode & USED)
+
+
 class MessagesFile:
     """The file for what the commands of an attempt emit (see `messagefile`), and the descriptor it is read by."""
 
@@ -275,10 +285,10 @@ class MessagesFile:
         An emitter that comes in between sees that it is gone, and takes back what it wrote. If somebody else took it
         away, whoever emitted since was refused and told so: a host that loses its state folder fails no work.
         """
-        if os.fstat(self.fd).st_size or self.is_replaced():
+        if was_used(os.fstat(self.fd)) or self.is_replaced():
             return False
         self.unlink()
-        return not os.fstat(self.fd).st_size
+        return not was_used(os.fstat(self.fd))
 
     def is_replaced(self) -> bool:
         """Say whether another file has its name by now: what was emitted since is there."""
@@ -289,7 +299,7 @@ class MessagesFile:
 
     def remove(self) -> None:
         """Remove it, with those of steps beside it."""
-        used = os.fstat(self.fd).st_size
+        used = was_used(os.fstat(self.fd))
         self.unlink()
         try:
             if used:

@@ -18,6 +18,7 @@ from binascii import crc32
 from ranonce import jsontext as json
 from ranonce.emission import Emission, digest_of
 from ranonce.errors import EX_NOT_RECORDED, ClaimLost, RanonceError, StoreUnavailable, UsageError
+from ranonce.liveness import USED
 from ranonce.messages import MOST_BYTES, MOST_MESSAGES
 
 TYPE_CHECKING = False
@@ -204,6 +205,9 @@ def _append(fd: int, path: str, data: bytes) -> None:
         written = os.pwrite(fd, data, end) if data else 0
         while written < len(data):  # a full disk says so at the next write
             written += os.pwrite(fd, data[written:], end + written)
+        mode = os.fstat(fd).st_mode
+        if data and not mode & USED:
+            os.fchmod(fd, stat.S_IMODE(mode) | USED)
     except OSError as error:
         os.ftruncate(fd, end)
         raise StoreUnavailable(f"{path!r} cannot be written: {error.strerror}.", "Nothing was emitted.") from error
@@ -214,7 +218,10 @@ def _append(fd: int, path: str, data: bytes) -> None:
 
 def _lines(fd: int, path: str) -> Iterator[_Line]:
     """Go through the lines, without the bodies. Raises DamagedMessages."""
-    at, end = 0, os.fstat(fd).st_size
+    seen = os.fstat(fd)
+    at, end = 0, seen.st_size
+    if not end and seen.st_mode & USED:
+        raise _damaged(path, "it was emptied")
     while at < end:
         text, newline, _ = os.pread(fd, LONGEST_LINE, at).partition(b"\n")
         size, _, rest = text.partition(b" ")

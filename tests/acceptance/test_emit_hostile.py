@@ -94,3 +94,9 @@ def test_a_run_that_a_person_released_before_its_outcome_came_says_that_its_mess
     assert (world.state(), messages(world)) == (("done", 1), [])
     assert [fact.data["not_sent"] for fact in world.facts() if fact.event == "noted"] == [1]
     assert "not sent: 1" in world.ranonce("show", "job", TODAY).out.decode()
+
+
+def test_a_job_that_empties_the_file_of_what_it_emitted_is_told_and_not_done(world):
+    ran = world.run(sh='printf hello | $RANONCE emit web; : > "$RANONCE_MESSAGES"')
+    assert "it was emptied" in ran.err
+    assert ran.exit == 65
