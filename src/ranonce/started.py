@@ -19,8 +19,7 @@ RUNS_LOOKED_AT = 5
 
 
 class Started(Record):
-    """A Python job: the program that is its command line (the words of a shell), or else the function, as far as it
-    is known."""
+    """A Python job: the program that is its command line (the words of a shell), or else the function."""
 
     program: str = ""
     function: str = ""
@@ -29,18 +28,17 @@ class Started(Record):
         """Say how a window is started once more."""
         if self.program:
             return f"{self.program} --window {window}"
-        call = f"{self.function}(window={window!r})" if self.function else f"the job with window={window!r}"
-        return f"call it from Python: {call}"
+        return f"call it from Python: {self.function}(window={window!r})"
 
     @property
     def command(self) -> str:
         """What stands after -- where `ranonce rerun` and `backfill` start it."""
-        return self.program or (f"PROGRAM (which calls {self.function}())" if self.function else "PROGRAM")
+        return self.program or f"PROGRAM (which calls {self.function}())"
 
     @property
     def way(self) -> str:
         """How it was started, for people."""
-        return self.program or (f"a call of {self.function}()" if self.function else "a call")
+        return self.program or f"a call of {self.function}()"
 
 
 def python_start(store: Store, job: str) -> Started | None:
@@ -49,6 +47,6 @@ def python_start(store: Store, job: str) -> Started | None:
         events = store.events(job, run.window_start, run.window_start + 1)
         for event in reversed([event for event in events if event.event == "start"]):
             program, function = (event.data.get(name) for name in (PROGRAM, FUNCTION))
-            if program or function or event.trigger == "api":
+            if program or function:
                 return Started(plain(str(program or "")), plain(str(function or "")))
     return None

@@ -290,6 +290,18 @@ def test_a_command_without_its_program_names_it(programs, world, words, written)
     assert again.exit == 0
 
 
+def test_a_backfill_of_a_python_job_does_not_ask_for_a_placeholder(programs, world):
+    programs.run(program("effect(run)"), *NOW)
+    words = ("backfill", "job", "--since", "2026-11-08", "--now", NOON)
+    assert "{window}" not in world.ranonce(*words, "--", sys.executable, f"{world.root}/work/program1.py").err
+
+
+def test_a_command_that_a_program_started_is_no_python_job(world):
+    world.run("--trigger", "api", sh="exit 1")
+    told = json.loads(world.ranonce("probe", "--now", NOON, "--json").out)
+    assert told["findings"][0]["next_step"] == f"ranonce run job --window {TODAY} -- COMMAND"
+
+
 def test_a_doctor_knows_that_a_python_job_needs_no_declaration(programs, world):
     programs.run(program("effect(run)"), *NOW)
     told = [json.loads(line) for line in world.ranonce("doctor", "job", "--json").out.splitlines()]

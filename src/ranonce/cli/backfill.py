@@ -11,6 +11,7 @@ from ranonce.cli.span import moment, span_of
 from ranonce.errors import RanonceError, UsageError
 from ranonce.names import plain
 from ranonce.receipts import say
+from ranonce.started import python_start
 from ranonce.wrap import work
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ranonce.cli.options import Parsed
     from ranonce.jobspec import JobSpec
     from ranonce.lifecycle import ScheduleVersion
+    from ranonce.stores.base import Store
     from ranonce.terms import Order
 
 #: More processes than this at once are no backfill, but a fork bomb.
@@ -73,9 +75,12 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
         return carry_out(COMMAND, parsed, environ, lambda call: _backfill(call, parsed, crew.work))
 
 
-def warn_of_the_window(spec: JobSpec) -> None:
-    """Say so where the command does not say which window it is for: one that looks at the clock would do today's."""
-    if not any("{window}" in argument for argument in spec.command):
+def warn_of_the_window(store: Store, spec: JobSpec) -> None:
+    """Say so where the command does not say which window it is for: one that looks at the clock would do today's.
+
+    A Python job is told by its run.
+    """
+    if not any("{window}" in argument for argument in spec.command) and python_start(store, spec.name) is None:
         say("ranonce: no argument of the command holds {window}: it must read RANONCE_WINDOW to know which one it is.")
 
 
@@ -97,7 +102,7 @@ def _backfill(
         )
     declared = invocation.declared()
     walk = asked_walk(parsed, declared.versions, invocation.now)
-    warn_of_the_window(invocation.spec)
+    warn_of_the_window(invocation.ledger.store, invocation.spec)
     tally = Tally(invocation.spec.name, walk, walk.count())
     try:
         do(call, tally, _orders(call, walk, tally))

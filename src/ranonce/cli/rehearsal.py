@@ -32,7 +32,7 @@ def rehearse(command: Command, parsed: Parsed, environ: Mapping[str, str]) -> in
     invocation = Invocation(job, asked, environ, config, ledger)
     survey = Survey(ledger.store, ledger.folder, invocation.now)
     walk = asked_walk(parsed, invocation.versions(), invocation.now)
-    warn_of_the_window(invocation.spec)
+    warn_of_the_window(ledger.store, invocation.spec)
     fingerprint = invocation.asked.digest if invocation.spec.input_mode == "fingerprint" else None
     done = starts = 0
     for place in walk.places(invocation):

@@ -6,6 +6,7 @@ from ranonce.lifecycle import FAILED, HELD
 from ranonce.lifecycle import Refusal as Refused
 from ranonce.python.answers import Refusal, public
 from ranonce.python.calling import Place, asked, claim, job_settings, place_of, plan
+from ranonce.started import FUNCTION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Ledger:
         """
         told = {**job_settings(job, settings), "catch_up": "none"}
         question = asked(told, window=window, now=now, scheduled_at=scheduled_at, input=input, trigger=trigger)
-        found = plan(self._place, self._connections, job, question, {})
+        found = plan(self._place, self._connections, job, question, {}).replace(told={FUNCTION: "Ledger.claim"})
         order = found.orders[-1].replace(record_skip=record_skip)
         answer = claim(found, self._connections, order, on_lost)
         if isinstance(answer, Refused):
