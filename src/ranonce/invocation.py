@@ -38,7 +38,7 @@ class Asked(Record):
 
     `now` is what chooses windows and delays, None for the present. `settings` are the job's settings that were given
     with it, by their names in `JobSpec`; `digest` is the full SHA-256 of the input, `terminal` whether a person sits
-    before it.
+    before it. `rerun` is the reason to do the window again, `rerun_data` who asks for it and how.
     """
 
     now: float | None = None
@@ -48,6 +48,8 @@ class Asked(Record):
     digest: str | None = None
     trigger: str | None = None
     terminal: bool = False
+    rerun: str | None = None
+    rerun_data: Mapping[str, Any] = {}
 
 
 class Invocation:
@@ -137,8 +139,20 @@ class Invocation:
 
     def orders(self, declared: Declared) -> list[Order]:
         """Return the orders of a trigger: the earlier windows that `catch_up` wants done first, then its own."""
+        if self.asked.rerun is not None:
+            return [self.again(declared, self.asked.window or "", self.asked.rerun, self.asked.rerun_data)]
         current = self._current(declared)
         return [*self._earlier(declared, current), current]
+
+    def again(self, declared: Declared, text: str, reason: str, data: Mapping[str, Any]) -> Order:
+        """Return the order to do a window again that a key or a date names. Raises UsageError."""
+        from ranonce.naming import one_named
+
+        named = one_named(declared.versions, text, lambda: self.ledger.store.runs_named(self.spec.name, text))
+        if self.spec.input_mode == "identity" and self.asked.digest is None:
+            raise UsageError(f"{self.spec.name!r} has a run for each input.", "Say which is run again: --input FILE")
+        order = self.order(named.version, named.window, trigger="rerun", chosen_by="window")
+        return order.replace(rerun_reason=reason, rerun_data=data)
 
     @property
     def identity(self) -> str:

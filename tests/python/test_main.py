@@ -326,3 +326,21 @@ def test_who_meets_a_run_at_work_is_told_what_to_do(programs, world):
     assert refused.receipt["sentence"].endswith(f"process {working.pid} (python) still works: wait for it, or end it")
     programs.mark("end")
     assert working.ends().exit == 0
+
+
+def test_a_window_is_done_again_for_a_reason(programs, world):
+    code = program("effect(run)\nrun.emit('slack', 'hello')")
+    assert programs.run(code, "--window", TODAY).exit == 0
+    again = programs.run(code, "--window", TODAY, "--rerun", "bad input")
+    assert again.said() == (0, "done", None)
+    assert (again.receipt["generation"], again.receipt["trigger"], again.receipt["messages"]) == (2, "rerun", 0)
+    assert programs.run(code, "--window", TODAY, "--rerun", "lost", "--resend").receipt["messages"] == 1
+    asked = [fact for fact in world.facts() if fact.event == "rerun"]
+    assert [(fact.reason, fact.data.get("resend")) for fact in asked] == [("bad input", None), ("lost", True)]
+
+
+@pytest.mark.parametrize("words", [("--rerun", "x"), ("--rerun", " ", "--window", TODAY), ("--resend",)])
+def test_a_rerun_without_its_window_or_its_reason_is_refused(programs, world, words):
+    refused = programs.run(program("effect(run)"), *words)
+    assert (refused.exit, world.effects()) == (64, [])
+    assert "--rerun" in refused.sentence

@@ -6,7 +6,6 @@ from ranonce.cli.invoking import INPUT, WORK_OPTIONS, carry_out
 from ranonce.cli.options import Command, Option
 from ranonce.cli.person import LONGEST_TEXT, who
 from ranonce.errors import UsageError
-from ranonce.naming import one_named
 from ranonce.wrap import work
 
 TYPE_CHECKING = False
@@ -47,14 +46,9 @@ def run(parsed: Parsed, environ: Mapping[str, str]) -> int:
 
     def again(call: Call) -> tuple[int, int | None]:
         invocation = call.invocation
-        ledger, spec = invocation.ledger, invocation.spec
-        declared = invocation.declared()
-        named = one_named(declared.versions, text, lambda: ledger.store.runs_named(spec.name, text))
-        told = {"by": who(ledger.host.host)} | ({"resend": True} if parsed.flag("resend") else {})
-        order = invocation.order(named.version, named.window, trigger="rerun", chosen_by="window")
-        if spec.input_mode == "identity" and invocation.asked.digest is None:
-            raise UsageError(f"{spec.name!r} has a run for each input.", "Say which is run again: --input FILE")
-        result = work(call.terms(), order.replace(rerun_reason=reason[:LONGEST_TEXT], rerun_data=told))
+        told = {"by": who(invocation.ledger.host.host)} | ({"resend": True} if parsed.flag("resend") else {})
+        order = invocation.again(invocation.declared(), text, reason[:LONGEST_TEXT], told)
+        result = work(call.terms(), order)
         call.receipts.write(result.receipt)
         return result.exit, result.signal
 

@@ -14,6 +14,7 @@ import time
 from ranonce.cli.invoking import INPUT, WORK_OPTIONS
 from ranonce.cli.joboptions import job_settings
 from ranonce.cli.options import Command, Option, parse
+from ranonce.cli.person import LONGEST_TEXT, who
 from ranonce.cli.run import COMMAND as RUN
 from ranonce.errors import (
     EX_DONE,
@@ -26,6 +27,7 @@ from ranonce.errors import (
 )
 from ranonce.invocation import Asked, digest_of, that_counts
 from ranonce.jobspec import JobSpec
+from ranonce.liveness import this_host
 from ranonce.python.answers import Stop, plain
 from ranonce.python.calling import Place
 from ranonce.python.job import Call, called, drive, is_inside
@@ -50,6 +52,11 @@ NUDGE = signal.SIGURG
 NUDGES, NUDGE_SECONDS = 100, 0.05
 #: Options of `ranonce run` that are about a command and the process it runs in.
 OF_A_COMMAND = {"grace-kill", "reconcile", "check", "leftovers", "stdin", "raw-exit"}
+#: What `ranonce rerun` has.
+AGAIN = (
+    Option("rerun", "Do the window again (with --window), for this reason; it is recorded.", "REASON"),
+    Option("resend", "With --rerun: send again what the run has sent before."),
+)
 
 
 def main(job: Job[Any], argv: Sequence[str] | None) -> NoReturn:
@@ -90,7 +97,7 @@ def command_of(job: Job[Any]) -> Command:
     summary = f"Do a window's work of the job {job.name}, if it is still to be done."
     description = "\n\n".join((job.function.__doc__ or "").strip().split("\n\n")[:1])
     json = Option("json", "Give receipts as JSON, on a terminal too.")
-    return Command(program, (), summary, (*about, INPUT, *work, json), description=description, program=program)
+    return Command(program, (), summary, (*about, *AGAIN, INPUT, *work, json), description=description, program=program)
 
 
 def _status(job: Job[Any], words: list[str], signals: _Signals) -> int:
@@ -115,6 +122,8 @@ def _carry_out(job: Job[Any], parsed: Parsed, words: list[str], signals: _Signal
     results: list[Result] = []
 
     inside = is_inside(job.name, None)
+    if inside and parsed.get("rerun") is not None:
+        raise UsageError("a command of ranonce is around this program already.", "Leave --rerun away.")
 
     def tell(ended: Ended) -> None:
         _show(ended.error)
@@ -134,6 +143,7 @@ def _carry_out(job: Job[Any], parsed: Parsed, words: list[str], signals: _Signal
         digest=digest_of(source) if source is not None else None,
         trigger=parsed.get("trigger"),
         terminal=os.isatty(0),
+        **_again(parsed),
     )
     call = Call(place, asked, os.environ, True, tell, lambda: signals.first, lambda: signals.first is not None)
     call = call.replace(inside=inside, program=_program(words))
@@ -156,6 +166,19 @@ def _carry_out(job: Job[Any], parsed: Parsed, words: list[str], signals: _Signal
     counts = that_counts(results)
     signals.die_by = results[-1].signal if signals.first is not None else counts.signal
     return counts.exit
+
+
+def _again(parsed: Parsed) -> dict[str, Any]:
+    """Return what a command line says of a rerun. Raises UsageError."""
+    reason = parsed.get("rerun")
+    if reason is None:
+        if parsed.flag("resend"):
+            raise UsageError("--resend says nothing without --rerun.", "Write: --window KEY --rerun REASON --resend")
+        return {}
+    if parsed.get("window") is None or not reason.strip():
+        raise UsageError("a rerun needs a window and a reason.", "Write: --window KEY --rerun REASON")
+    told = {"by": who(this_host().host)} | ({"resend": True} if parsed.flag("resend") else {})
+    return {"rerun": reason.strip()[:LONGEST_TEXT], "rerun_data": told}
 
 
 def _program(words: list[str]) -> str | None:
