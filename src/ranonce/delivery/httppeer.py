@@ -8,6 +8,7 @@ import ssl
 from base64 import b64encode
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from ranonce.delivery.authority import trusting
 from ranonce.delivery.httpline import Peer, Proxy
 from ranonce.errors import ConfigError, UsageError
 from ranonce.names import shown_path
@@ -134,15 +135,12 @@ def _basic(parts: SplitResult) -> str | None:
 def _trust(authority: str | None, folder: str | None, place: object) -> ssl.SSLContext:
     path = None if authority is None else os.path.join(folder or os.getcwd(), authority)
     try:
-        context = ssl.create_default_context(cafile=path)
+        return trusting(path)
     except (OSError, ssl.SSLError) as error:
         why = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
         raise ConfigError(
             f"{place}.ca: {shown_path(str(path))} cannot be used: {why}.", "Name a file of PEM certificates."
         ) from None
-    if path is not None:  # authorities of a house's own often lack extensions that Python asks for since 3.13
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
 
 
 def _proxy(scheme: str, host: str, environ: Mapping[str, str], place: object) -> Proxy | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import time
 from collections import deque
 
@@ -18,6 +17,7 @@ from nats import errors
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from ranonce.delivery.authority import trusting
 from ranonce.delivery.nats import WINDOW, not_begun
 from ranonce.messages import DELIVERED, NOT_RECEIVED, REFUSED, THROTTLED, UNKNOWN, Answer
 from ranonce.record import Record
@@ -250,7 +250,7 @@ class Line:
             "user_credentials": login.creds,
         }
         if login.authority:
-            options["tls"] = ssl.create_default_context(cafile=login.authority)
+            options["tls"] = trusting(login.authority)
         return options
 
     async def _lost(self) -> None:

@@ -20,6 +20,7 @@ import smtplib
 import ssl
 import time
 
+from ranonce.delivery.authority import trusting
 from ranonce.delivery.base import Spec
 from ranonce.delivery.credentials import credential, without_secrets
 from ranonce.delivery.mail import Letterhead, NoMail, address, mail_of
@@ -137,10 +138,10 @@ def _context(spec: Spec, environ: Mapping[str, str]) -> ssl.SSLContext:
 
     authority = from_environment(spec, "ca", environ)
     if authority is None:
-        return ssl.create_default_context()
+        return trusting(None)
     path = os.path.join(spec.folder or "/", authority)
     try:
-        return ssl.create_default_context(cafile=path)
+        return trusting(path)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
             f"{spec.place}.ca: {shown_path(path)} cannot be used: {error.strerror or error}.",
