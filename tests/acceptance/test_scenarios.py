@@ -249,6 +249,22 @@ SCENARIOS = [
         "delivery_cases.a_key_whose_message_was_pruned_is_not_sent_again",
         EVERY,
     ),
+    (
+        "of a batch that died, every comment is there once",
+        "delivery_whole.killed_at_item_60_of_100_with_its_deliverers_every_comment_is_there_once_in_the_end",
+        EVERY,
+    ),
+    (
+        "a gateway's 503 makes nothing happen twice",
+        "delivery_whole.a_gateway_that_answers_503_after_forwarding_makes_nothing_happen_twice",
+        A_FILE,
+    ),
+    (
+        "a Retry-After outlasts the run",
+        "delivery_whole.a_retry_after_longer_than_the_run_is_kept_to_by_the_runs_after_it",
+        EVERY,
+    ),
+    ("deliverers share one rate", "delivery_whole.three_deliverers_keep_to_one_rate_together", EVERY),
     ("sent is what the receiver has said", "delivery_cases.without_the_receivers_word_for_it_nothing_is_sent", EVERY),
     ("and what it said is kept", "delivery_cases.what_the_receiver_said_is_kept", EVERY),
     (
