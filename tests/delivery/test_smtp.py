@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -298,6 +299,25 @@ def test_a_mail_cut_at_any_byte_is_never_called_sent_or_not_received_wrongly(ser
 def test_nobody_listening_is_not_received(opened):
     answer = opened(port=free_port()).send(message(b"x"))
     assert answer.kind == NOT_RECEIVED and "Connection refused" in answer.words
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(server, opened, monkeypatch):
+    resolve = socket.getaddrinfo
+    with contextlib.ExitStack() as stack:
+        deaf = stack.enter_context(socket.socket())
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(3):  # as many as its queue holds: whoever comes now is not heard
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+
+        def both(host: str, port: int, **how: object) -> list[object]:
+            return [*resolve(*deaf.getsockname(), **how), *resolve(host, port, **how)]
+
+        post = opened(port=server.port, timeout=3)
+        monkeypatch.setattr(socket, "getaddrinfo", both)
+        assert post.send(message(b"x")).kind == DELIVERED
 
 
 def test_a_server_that_drips_is_left_when_the_time_is_over(opened):

@@ -167,15 +167,23 @@ class Session(smtplib.SMTP):
         return left
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        """Connect to the first of a host's addresses that answers; encrypted at once, if so declared."""
+        """Connect to the first of a host's addresses that answers, each of which is given its share of the time;
+        encrypted at once, if so declared."""
         problem: OSError = OSError(f"{host} has no address")
-        for family, kind, protocol, _, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            connected = socket.socket(family, kind, protocol)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for at, (family, kind, protocol, _, where) in enumerate(addresses):
+            left = self._left()
             try:
-                connected.settimeout(self._left())
+                connected = socket.socket(family, kind, protocol)
+            except OSError as error:
+                problem = error
+                continue
+            try:
+                connected.settimeout(left / (len(addresses) - at))
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _IN_FLIGHT)
                 connected.connect(where)
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the dot goes by itself
+                connected.settimeout(self._left())
                 if self._line.tls == TLS and self._line.context is not None:
                     return self._line.context.wrap_socket(connected, server_hostname=host)
                 return connected
