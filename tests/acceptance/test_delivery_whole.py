@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.conftest import NOON, wait_until
+from tests.conftest import NOON, TODAY, wait_until
 from tests.delivery.outboxes import declare, fill, let_leases_end, shell, states
 from tests.delivery.test_github import Github
 from tests.inbox.databases import Receiver as Database
@@ -162,6 +162,40 @@ def test_a_gateway_that_answers_503_before_somebody_who_does_not_dedupe_is_asked
         assert set(gateway.arrived.values()) == {1}
     assert standing(world) == {"unsure": 1}
     assert len(board.effects()) == 1
+
+
+# --- a stream and a mail server -------------------------------------------------------------------------------------
+
+
+def test_a_deliverer_that_dies_before_its_answers_are_written_leaves_each_key_once_in_a_stream(world, nats_server):
+    streams_of = pytest.importorskip("tests.delivery.test_nats").Streams
+    with streams_of(nats_server.address) as streams:
+        streams.make()
+        declare(world, "bus", type="nats", url=nats_server.address, subject=streams.subject)
+        world.run(sh="for i in 1 2 3; do echo $i | $RANONCE emit bus --key $i; done")
+        died = world.ranonce("deliver", env={"RANONCE_FAILPOINT": "deliver:before-settle"})
+        assert died.exit == -signal.SIGKILL
+        assert standing(world, "bus") == {"sending": 3}
+        deliver_until_sent(world, "bus")
+        assert sorted(streams.keys()) == [f"job:{TODAY}/bus/{key}" for key in "123"]
+
+
+def test_a_deliverer_that_dies_before_its_answer_is_written_sends_no_mail_twice(world):
+    with pytest.importorskip("tests.mailserver").MailServer() as server:
+        declare(world, "mail", type="smtp", host="127.0.0.1", port=server.port, **{"from": "jobs@example.org"})
+        mail = json.dumps({"to": ["ann@example.org", "bo@example.org"], "subject": "s", "text": "done"})
+        assert world.run(sh=f"echo '{mail}' | $RANONCE emit mail --json").receipt["messages"] == 2
+        died = world.ranonce("deliver", env={"RANONCE_FAILPOINT": "deliver:before-settle"})
+        assert died.exit == -signal.SIGKILL
+        wait_until(lambda: server.kept)
+        with world.opened() as store:
+            let_leases_end(store, "mail")
+        assert [world.ranonce("deliver").exit for _ in range(2)] == [80, 80]
+        came = Counter(recipient for kept in server.kept for recipient in kept.recipients)
+        assert set(came.values()) == {1}
+        assert {len(kept.recipients) for kept in server.kept} == {1}
+        assert set(came) <= {"ann@example.org", "bo@example.org"}
+        assert standing(world, "mail") == {"unsure": 2}
 
 
 # --- how much, and when ---------------------------------------------------------------------------------------------
