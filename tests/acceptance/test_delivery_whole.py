@@ -93,7 +93,7 @@ def test_killed_at_item_60_of_100_with_its_deliverers_every_comment_is_there_onc
         world.env["TOKEN"] = "hunter2hunter2"
         watch = ("deliver", "--watch", "--quiet")
         deliverers = [
-            world.start(*watch, env={"RANONCE_FAILPOINT": point}) for point in ("deliver:sent:20", "deliver:settled:5")
+            world.start(*watch, env={"RANONCE_FAILPOINT": point}) for point in ("deliver:sent:10", "deliver:settled:2")
         ]
         assert programs.run(BATCH, "--now", NOON, env={"DIE": "1:60"}).exit == -signal.SIGKILL
         assert programs.run(BATCH, "--now", NOON).said() == (0, "done", None)

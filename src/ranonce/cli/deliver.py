@@ -12,7 +12,7 @@ from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
 from ranonce.cli.opening import ledger_of, read_config, tell_warnings
 from ranonce.cli.options import Command, Option
 from ranonce.cli.report import with_instants
-from ranonce.delivery.crew import Crew, Settled, Trouble
+from ranonce.delivery.crew import Crew, Settled, Trouble, share_the_interpreter
 from ranonce.delivery.orders import POLL_SECONDS, Orders, spread
 from ranonce.delivery.spec import open_sender
 from ranonce.delivery.witness import Witness
@@ -128,6 +128,7 @@ class _Delivery:
             return 0  # told to end before the store came back
         tell_warnings(ledger)
         specs, broken = self._specs(destinations, asked)
+        share_the_interpreter()
         crew = Crew(
             ledger.store,
             specs,

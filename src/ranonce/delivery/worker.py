@@ -114,12 +114,16 @@ class Worker:
         self._begun.clear()
         progress: bool
         try:
-            progress, taken = self._book.enduring(lambda: self._take(reserved))
+            progress, taken = self._book.enduring(lambda: self._take(reserved, brief=self._looked_just_now()))
             if taken:
                 self._send(taken)
             return progress
         finally:
             self._orders.give_back(self._granted - len(self._begun))
+
+    def _looked_just_now(self) -> bool:
+        """Say whether the next look may be brief: what stands as being sent is mostly what was just answered here."""
+        return bool(self._book.open_keys) and self._clock() < self._looked_at + LEFT_SECONDS
 
     def _rest(self, idle_for: float) -> float | None:
         """Return how long to sleep when nothing could go; None where it is over."""
