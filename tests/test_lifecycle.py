@@ -450,6 +450,18 @@ def test_a_rival_of_another_boot_blocks_for_one_full_lease_not_for_ever(world):
     world.won(1)
 
 
+def test_an_owner_whose_clock_cannot_read_its_lease_is_told_of_the_rival_that_came(world):
+    """Found by a story: two reboots, and a real clock that goes on and comes back."""
+    held = world.won(1)
+    world.store.domain = "after-reboot"
+    assert world.refused(0).reason == "overlap"
+    world.store.domain = "after-another"
+    world.wall += LEASE
+    world.won(0)
+    world.wall -= 1
+    assert world.ledger.renew(held, "forbid").reason == "lost"
+
+
 def test_an_expiry_absurdly_far_ahead_blocks_for_one_lease(world):
     held = world.won()
     key, start = held.key, held.window.start

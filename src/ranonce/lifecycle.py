@@ -406,6 +406,12 @@ def lease_lives(lease: Lease | None, snap: Snapshot, sighting: Sighting) -> bool
     return snap.now < lease_ends(lease, snap.domain, snap.now, snap.wall)
 
 
+def _is_in_time(lease: Lease | None, snap: Snapshot) -> bool:
+    """Say whether the asker's own lease lives. Its own clock must say so: another's may have said to somebody else that
+    the lease is over, so rivals are looked at again."""
+    return lease is not None and _readable(lease, snap.domain, snap.now) and snap.now < lease.expires
+
+
 def first_sight(lease: Lease, snap: Snapshot) -> Lease | None:
     """Return the lease with this sighting noted, if it cannot be read on this clock and nobody has seen it yet."""
     if lease.seen_domain or _readable(lease, snap.domain, snap.now):
@@ -422,7 +428,7 @@ def situation(snap: Snapshot, owner: str, attempt: int | None, sightings: Mappin
         return run.status
     mine = run.owner == owner and attempt in (None, run.attempt)
     if mine:
-        return MINE if lease_lives(snap.lease, snap, UNKNOWN) else LAPSED
+        return MINE if _is_in_time(snap.lease, snap) else LAPSED
     return BUSY if lease_lives(snap.lease, snap, sightings.get(run.owner, UNKNOWN)) else ZOMBIE
 
 

@@ -52,7 +52,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_ledger_that_was_restored_sends_nothing_twice_where_that_would_count(world: World, dedupes: object) -> None:
     """The copy is from after the run and before its delivery: the journal has nothing against it."""
     file = receiver(world, "web", dedupes=dedupes)
-    done = world.run("--window", "2025-11-10", sh="echo hi | ranonce emit web")
+    done = world.run("--window", "2025-11-10", sh="echo hi | $RANONCE emit web")
     assert done.exit == 0, done.err
     copy = world.root / "older.db"
     assert world.ranonce("backup", str(copy)).exit == 0
