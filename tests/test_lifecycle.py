@@ -459,7 +459,7 @@ def test_an_owner_whose_clock_cannot_read_its_lease_is_told_of_the_rival_that_ca
     world.wall += LEASE
     world.won(0)
     world.wall -= 1
-    assert world.ledger.renew(held, "forbid").reason == "lost"
+    assert world.renew(held).reason == "lost"
 
 
 def test_an_expiry_absurdly_far_ahead_blocks_for_one_lease(world):
