@@ -406,3 +406,14 @@ def test_an_address_that_is_none_is_refused_without_showing_it():
     with pytest.raises(ConfigError) as error:
         IdempotencyMiddleware(Application(), "mysql://me:secret@host/db")
     assert "secret" not in str(error.value)
+
+
+def test_a_connection_that_is_lent_while_all_are_closed_is_closed_when_it_comes_back(receiver):
+    from ranonce.inbox.connections import Pool
+
+    pool = Pool(receiver.connect)
+    with pool.transaction() as lent:
+        pool.close()
+    with pytest.raises(Exception, match="clos"):
+        lent.execute("SELECT 1")
+    assert not pool._idle

@@ -21,7 +21,7 @@ from ranonce.storeurl import server_of
 from tests.conftest import TODAY, wait_until
 from tests.contract.acting import ask
 from tests.outboxes import messages
-from tests.proxies import ANSWERED, Cut, Proxy
+from tests.proxies import Proxy
 from tests.python.conftest import NOON
 from tests.servers import PgBouncer, PostgresServer, private_folder, started
 
@@ -684,8 +684,7 @@ def test_a_commit_whose_answer_is_cut_off_is_done_once(ledger, here, postgres, s
         to = server_of(postgres.url(schema, port=proxy.port)).address
         with pytest.raises(psycopg.OperationalError), claim(ledger) as run, psycopg.connect(to) as db:
             effect(db, run)
-            cut = Cut(after=proxy.passed[ANSWERED], of=ANSWERED)  # before the first byte of the next answer
-            proxy._give(lambda: setattr(proxy, "_cut", cut))
+            proxy.cut_next_answer()
             db.commit()
     assert (effects(), here.state(), run.receipt.event) == (1, ("done", 1), "done")
 

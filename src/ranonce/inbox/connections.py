@@ -70,12 +70,13 @@ class Pool:
         self._connect = connect
         self._idle: list[Any] = []
         self._lock = allocate_lock()
+        self._closed = 0  # how often: what was lent before is closed when it comes back
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """Lend a connection for one transaction: committed after the block, rolled back if it is left by an error."""
         with self._lock:
-            connection = self._idle.pop() if self._idle else None
+            connection, closed = (self._idle.pop() if self._idle else None), self._closed
         if connection is None:
             connection = self._connect()
         try:
@@ -88,11 +89,15 @@ class Pool:
                 connection.close()  # which takes back what was not committed
             raise
         with self._lock:
-            self._idle.append(connection)
+            if closed == self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close what is idle, and what is lent as soon as it comes back."""
         with self._lock:
             idle, self._idle = self._idle, []
+            self._closed += 1
         for connection in idle:
             connection.close()
