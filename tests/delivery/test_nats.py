@@ -242,7 +242,7 @@ def test_a_server_that_is_killed_and_started_again_has_each_key_once(tmp_path: P
                     answers[settled[0].key] = settled[1]
                 if len(answers) == 1000 and server.process is not None:
                     server.stop(signal.SIGKILL)
-            assert UNKNOWN in kinds(list(answers.values()))
+            assert kinds(list(answers.values())) - {DELIVERED}  # whether one was on its way just then is chance
             server.start()
             delivered = {key for key, answer in answers.items() if answer.kind == DELIVERED}
             again = [each for each in sent if each.key not in delivered]
