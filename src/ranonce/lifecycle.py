@@ -730,17 +730,8 @@ def finish(snap: Snapshot, held: Claim, verdict: Verdict, known: Mapping[str, Me
         if run.status == verdict.outcome:
             return Decision(KEEP)  # the reply to this very finish was lost
     not_sent = {"not_sent": verdict.emitted} if verdict.messages else {}
-    lost = Event(
-        at=verdict.at,
-        key=held.key,
-        window_start=held.window.start,
-        event="lost",
-        attempt=held.attempt,
-        generation=held.generation,
+    lost = _event_of(held, verdict.at, "lost").replace(
         reason=verdict.outcome,
-        owner=held.owner,
-        trigger=held.trigger,
-        version=held.version,
         data={**verdict.data, **not_sent, "exit": verdict.exit, "started_at": held.started_at},
         output=verdict.output,
     )
@@ -821,17 +812,7 @@ def mark(held: Claim, step: Step, messages: Sequence[Message], known: Mapping[st
     from ranonce.messages import emitted
 
     new, conflicts = emitted(messages, known)
-    beside = Event(
-        at=step.at,
-        key=held.key,
-        window_start=held.window.start,
-        event="noted",
-        attempt=held.attempt,
-        generation=held.generation,
-        owner=held.owner,
-        trigger=held.trigger,
-        version=held.version,
-    )
+    beside = _event_of(held, step.at, "noted")
     return Decision(
         "mark",
         steps=(step,),
@@ -978,6 +959,21 @@ def _event(
         version=run.version,
         host=host,
         data=data,
+    )
+
+
+def _event_of(held: Claim, at: float, event: str) -> Event:
+    """Return an event of an attempt that is known by its claim only, whatever has become of its run."""
+    return Event(
+        at=at,
+        key=held.key,
+        window_start=held.window.start,
+        event=event,
+        attempt=held.attempt,
+        generation=held.generation,
+        owner=held.owner,
+        trigger=held.trigger,
+        version=held.version,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
+from ranonce.cli.messagetext import counted
 from ranonce.cli.opening import read_config
 from ranonce.cli.options import Command, Option
 from ranonce.cli.person import who
@@ -113,8 +114,7 @@ def _told(where: Where, loss: Loss, recovered: Recovered) -> Iterator[str]:
 def _messages(recovered: Recovered) -> Iterator[str]:
     """Say what is known of messages, and what is not."""
     if recovered.messages:
-        told = ", ".join(f"{count:,} {state}" for state, count in sorted(recovered.messages.items()))
-        yield f"Messages that are known: {told}."
+        yield f"Messages that are known: {counted(recovered.messages)}."
     if recovered.messages.get(UNSURE):
         yield (
             "The unsure ones may have been sent: ranonce outbox list --state unsure names them; ranonce outbox resolve"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ranonce.cli.joboptions import JSON, LEDGER_OPTIONS
+from ranonce.cli.messagetext import counted
 from ranonce.cli.opening import open_ledger
 from ranonce.cli.options import Command, Option
 from ranonce.cli.report import write, write_json
@@ -137,13 +138,11 @@ def _told(report: Report, dry: bool) -> Iterator[str]:
 def _messages(report: Report) -> Iterator[str]:
     """Say what came along besides the windows."""
     if report.messages:
-        told = ", ".join(f"{count:,} {state}" for state, count in sorted(report.messages.items()))
-        yield f"Messages: {told}."
+        yield f"Messages: {counted(report.messages)}."
     if report.there:
-        told = ", ".join(f"{count:,} {state}" for state, count in sorted(report.there.items()))
         left = sum(report.there.get(state, 0) for state in (UNSURE, DEAD))
         how = " What is unsure or dead, a person settles: ranonce outbox list." if left else ""
-        yield f"Messages that were here already stay as they are here: {told}.{how}"
+        yield f"Messages that were here already stay as they are here: {counted(report.there)}.{how}"
     if report.conflicts:
         yield f"Of them have another body here than the file tells, which did not come in: {report.conflicts:,}."
         yield from (f"  {key}" for key in report.first_conflicts)

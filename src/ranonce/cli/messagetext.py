@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 SHOWN_BYTES = 4096
 
 
+def counted(states: Mapping[str, int]) -> str:
+    """Return how many messages are in which state: `3 sent, 1 unsure`."""
+    return ", ".join(f"{count:,} {state}" for state, count in sorted(states.items()))
+
+
 def story(
     message: Message, *, late: bool, declared: bool, there: Mapping[str, str], clock: Clock, closed: float | None
 ) -> Iterator[str]:

@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ranonce.delivery.base import Carrier
+    from ranonce.delivery.batches import Loader
     from ranonce.messages import Message
 
 #: No answer lies here for longer while others are awaited, and no more than so many.
@@ -107,3 +109,12 @@ class Threaded:
     ) -> str | None:
         """Give messages to the threads; say why there is none, if so."""
         raise NotImplementedError
+
+
+def let_go(line: Carrier | Loader | None) -> None:
+    """Close what carries messages and will not be used again; what it still has to say matters to no message."""
+    if line is not None:
+        try:
+            line.close()
+        except Exception:  # noqa: BLE001 - nobody is left to whom it would matter
+            return

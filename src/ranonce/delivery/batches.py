@@ -5,7 +5,7 @@ from __future__ import annotations
 from queue import SimpleQueue
 from threading import Thread
 
-from ranonce.delivery.answers import Answers, Threaded
+from ranonce.delivery.answers import Answers, Threaded, let_go
 from ranonce.errors import RanonceError
 from ranonce.messages import NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer
 from ranonce.record import Record
@@ -88,7 +88,7 @@ class Batches(Threaded):
                         errand.answers.put(message, Answer(NOT_BEGUN, "there was no time left for it"))
                 if begun:
                     loader = self._hand_over(loader, begun, errand.answers)
-        _close(loader)
+        let_go(loader)
 
     def _hand_over(self, loader: Loader | None, begun: Sequence[Message], answers: Answers) -> Loader | None:
         """Answer every message of a batch, whatever goes wrong; return the loader for the next batch."""
@@ -104,11 +104,11 @@ class Batches(Threaded):
                     answers.put(message, answer)
         except RanonceError as error:
             failure = failure.replace(words=str(error))
-            _close(loader)
+            let_go(loader)
             loader = None
         except Exception as error:  # noqa: BLE001 - a mistake of ours; whatever it is, somebody waits for an answer
             failure = failure.replace(words=f"sending it went wrong here: {type(error).__name__}: {error}")
-            _close(loader)
+            let_go(loader)
             loader = None
         for message in open_ones.values():
             answers.put(message, failure)
@@ -127,12 +127,3 @@ def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:
         size += length
     if batch:
         yield batch
-
-
-def _close(loader: Loader | None) -> None:
-    """Close a loader that nobody will use again; what it still has to say does not matter to any message."""
-    if loader is not None:
-        try:
-            loader.close()
-        except Exception:  # noqa: BLE001 - nobody is left to whom it would matter
-            return

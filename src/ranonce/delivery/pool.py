@@ -9,7 +9,7 @@ from __future__ import annotations
 from queue import SimpleQueue
 from threading import Thread
 
-from ranonce.delivery.answers import Answers, Threaded
+from ranonce.delivery.answers import Answers, Threaded, let_go
 from ranonce.errors import RanonceError
 from ranonce.messages import NOT_BEGUN, NOT_RECEIVED, UNKNOWN, Answer
 from ranonce.record import Record
@@ -80,10 +80,10 @@ class Pool(Threaded):
                         answer = carrier.carry(errand.message)
             except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for an answer
                 answer = Answer(UNKNOWN, f"sending it went wrong here: {type(error).__name__}: {error}")
-                _close(carrier)
+                let_go(carrier)
                 carrier = None
             errand.answers.put(errand.message, answer)
-        _close(carrier)
+        let_go(carrier)
 
     def _opened(self) -> tuple[Carrier | None, Answer]:
         """Return a new carrier, or what to answer where there is none: nothing was sent then."""
@@ -93,12 +93,3 @@ class Pool(Threaded):
             return None, Answer(NOT_RECEIVED, str(error))
         except Exception as error:  # noqa: BLE001 - as above
             return None, Answer(NOT_RECEIVED, f"nothing was sent: {type(error).__name__}: {error}")
-
-
-def _close(carrier: Carrier | None) -> None:
-    """Close a carrier that nobody will use again; what it still has to say does not matter to any message."""
-    if carrier is not None:
-        try:
-            carrier.close()
-        except Exception:  # noqa: BLE001 - nobody is left to whom it would matter
-            return
